@@ -54,7 +54,8 @@ class Tokens:
     @classmethod
     def of(cls, text: str) -> Self:
         """Raises BadInput, which doesn't show the text."""
-        if not (text.isascii() and text.isprintable()):
+        is_text = isinstance(text, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_text or not (text.isascii() and text.isprintable()):
             raise BadInput("a token has printable ASCII characters only")
         scoped: dict[str, str] = {}
         words = text.split()

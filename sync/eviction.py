@@ -40,6 +40,7 @@ _FEW: Final = 8
 _ROUNDS: Final = 5
 _MOST_PAGES: Final = 4096
 _MOST_ROWS: Final = 65_536
+_MOST_BYTES: Final = (1 << 63) - 1
 """In one transaction: 65 ms."""
 
 
@@ -71,7 +72,10 @@ class PageCache:
         return self._record(txn).limit_bytes
 
     def set_limit(self, limit_bytes: int) -> None:
-        """For all processes of the home, and from now on."""
+        """For all processes of the home, and from now on. Raises BadInput."""
+        is_whole = isinstance(limit_bytes, int)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_whole or not 0 <= limit_bytes <= _MOST_BYTES:
+            raise BadInput(f"{limit_bytes!r} is no size in bytes: say 500_000_000 or 500M; 0 for no limit")
 
         def put(txn: Txn) -> bool:
             now = self._record(txn)

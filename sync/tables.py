@@ -38,6 +38,7 @@ import xxhash
 
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import Corrupt
+from ..volume.ids import check_utf8
 from ..volume.records import Location
 from ..volume.wire import NameRequest
 from .attributes import Attributes, Kind
@@ -292,8 +293,9 @@ _number = xxhash.xxh3_64_intdigest
 
 
 def name_key(name: str) -> bytes:
-    """Names may be longer than a key: the rest of a long one is replaced by its digest."""
-    raw = name.encode()
+    """Names may be longer than a key: the rest of a long one is replaced by its digest. Raises BadInput on what is no
+    text."""
+    raw = check_utf8(name, f"{name!r} is no name: it").encode()
     if len(raw) <= _LONGEST_NAME:
         return raw
     return raw[:_LONGEST_NAME] + b"\0" + hashlib.blake2b(raw, digest_size=32).digest()

@@ -43,6 +43,17 @@ Say = Callable[[str], None]
 _CHUNK_BYTES: Final = 1024 * 1024
 _ROUNDS: Final = 8
 _HEAD_BYTES: Final = 100
+_WRONG_PATH: Final = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EINVAL,
+)
 
 
 def import_file(
@@ -105,16 +116,9 @@ def _reading(path: Path) -> Generator[IO[bytes]]:
 
 def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, progress: Progress | None = None) -> None:
     """The snapshot's content as a file. Raises AlreadyExists unless told to overwrite, BadInput, Full."""
-    if not overwrite and os.path.lexists(path):
-        raise AlreadyExists(f"{path} exists: take another path, or replace it with --overwrite")
-    if path.exists() and not path.is_file():
-        # A device or pipe would be replaced, not written to.
-        raise BadInput(f"{path} is no regular file: take another path")
-    for suffix in ("-wal", "-journal"):
-        if _size(path, suffix):
-            raise BadInput(f"{path}{suffix} lies where the file is to be, and SQLite would apply it: remove it first")
     temporary = ""
     try:
+        _check_target(path, overwrite=overwrite)
         fd, temporary = _temporary(path)
         with open(fd, "wb") as file:
             _write_pages(snapshot, file, progress)
@@ -132,6 +136,17 @@ def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, prog
         if temporary:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
+
+
+def _check_target(path: Path, *, overwrite: bool) -> None:
+    if not overwrite and os.path.lexists(path):
+        raise FileExistsError
+    if path.exists() and not path.is_file():
+        # A device or pipe would be replaced, not written to.
+        raise BadInput(f"{path} is no regular file: take another path")
+    for suffix in ("-wal", "-journal"):
+        if _size(path, suffix):
+            raise BadInput(f"{path}{suffix} lies where the file is to be, and SQLite would apply it: remove it first")
 
 
 def fetch_all(take: Callable[[], LocalSnapshot], request: Request, progress: Progress | None = None) -> int:
@@ -254,6 +269,6 @@ def _temporary(path: Path) -> tuple[int, str]:
 def _file_error(error: OSError, what: str) -> StoreError | UsageError:
     if error.errno in NO_ROOM:
         return Full(f"{what}: no room on the disk")
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in _WRONG_PATH:
         return BadInput(f"{what}: {error.strerror}")
     return Unavailable(f"{what}: {error.strerror}")

@@ -144,7 +144,10 @@ def is_pattern(name: str) -> bool:
 
 def check_utf8(text: str, what: str) -> str:
     """Raises BadInput, of `what`, on what can be told to nobody else: of a path whose bytes are no UTF-8 Python makes
-    text that can't be encoded."""
+    text that can't be encoded. And on what is no text: it may come from a setting that isn't there.
+    """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadInput(f"{what} isn't text")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -154,9 +157,6 @@ def check_utf8(text: str, what: str) -> str:
 
 def check_name(name: str) -> str:
     """A volume's name: 1 to 1,024 bytes of UTF-8 in parts of at most 255 parted by '/', none empty, '.' or '..'."""
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        # It may come from a setting that isn't there.
-        raise BadInput(f"a volume's name is text, and not {name!r}")
     check_utf8(name, f"{name!r} can't name a volume: it")
     parts = name.split("/")
     if not name or len(name.encode()) > MOST_NAME_BYTES:

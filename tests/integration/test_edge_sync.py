@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -559,6 +559,25 @@ def test_a_time_that_no_clock_shows_is_refused(one: Edge) -> None:
         volume.snapshot_at(at="0001-01-01")
 
 
+def test_what_is_of_another_type_is_refused_in_words(one: Edge) -> None:
+    wrong: Any = {"path": Path("w"), "bytes": b"w", "none": None, "list": [], "number": 7, "half": 1.5}
+    refused: list[tuple[Callable[[], object], str]] = [
+        (lambda: one.volume(wrong["number"]), "7 is no name: it isn't text"),
+        (lambda: one.rm(wrong["bytes"]), "b'w' is no name: it isn't text"),
+        (lambda: one.create(wrong["none"]), "None can't name a volume: it isn't text"),
+        (lambda: budwood.connect(wrong["path"], home=one.home), "it isn't text"),
+        (lambda: budwood.open(home=one.home, remote=wrong["path"]), "is no remote: it isn't text"),
+        (lambda: budwood.open(home=one.home, token=wrong["bytes"]), "printable ASCII characters only"),
+        (lambda: budwood.open(home=one.home, cache_bytes=-1), "-1 is no size in bytes"),
+        (lambda: budwood.open(home=one.home, cache_bytes=1 << 63), f"{1 << 63} is no size in bytes"),
+        (lambda: budwood.open(home=one.home, cache_bytes=wrong["half"]), r"1\.5 is no size in bytes"),
+        (lambda: next(budwood.listen(wrong["list"], "w")), r"\[\] is no remote: it isn't text"),
+    ]
+    for call, said in refused:
+        with pytest.raises(BadInput, match=said):
+            call()
+
+
 def test_an_export_replaces_no_device_or_pipe(one: Edge, tmp_path: Path) -> None:
     volume, pipe = one.create("v"), tmp_path / "pipe"
     put(volume, {1: 1})
@@ -566,3 +585,5 @@ def test_an_export_replaces_no_device_or_pipe(one: Edge, tmp_path: Path) -> None
     with pytest.raises(BadInput, match="no regular file"):
         volume.export(pipe, overwrite=True)
     assert pipe.is_fifo()
+    with pytest.raises(BadInput, match="name too long"):
+        volume.export(tmp_path / ("x" * 300))

@@ -377,7 +377,7 @@ def test_what_cannot_be_opened_says_so(served: Served, inventory: str) -> None:
     with closing(budwood.lite.connect(served.url, inventory)) as db, pytest.raises(apsw.Error, match="0 is not an LSN"):
         db.execute(f"attach 'file:{inventory}?lsn=0&mode=ro' as past")
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"volume": None}, "name is text, and not None"),
+        ({"volume": None}, "None can't name a volume: it isn't text"),
         ({"lsn": "1"}, "'1' is not an LSN"),
         ({"lsn": -1}, "-1 is not an LSN"),
         ({"memory_bytes": -1}, "-1 bytes of memory"),

@@ -1,15 +1,17 @@
 """An exception at any instruction of a call, as Ctrl-C or a task's time limit brings it, and the program goes on.
 
 Python looks for signals where a function begins, a loop turns, and a call has returned; so these are the points. They
-are counted in this thread, in every frame of Python below the call, whoever wrote it; not in what the garbage collector
-calls, whose exceptions Python prints and drops.
+are counted in this thread, in every frame of Python below the call, whoever wrote it; not in finalizers, whose
+exceptions Python prints and drops. Nor in what the garbage collector calls, which rests meanwhile.
 """
 
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Final
 
@@ -30,7 +32,7 @@ class _Tracer:
         self._at = at
 
     def frame(self, frame: FrameType, event: str, arg: Any) -> Callable[[FrameType, str, Any], Any] | None:
-        if frame.f_code.co_filename == __file__ or _is_collected(frame):
+        if frame.f_code.co_filename == __file__ or _is_finalizer(frame):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
@@ -51,7 +53,7 @@ class _Tracer:
         return step
 
 
-def _is_collected(frame: FrameType | None) -> bool:
+def _is_finalizer(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_name in ("__del__", "_remove", "remove"):
             return True
@@ -63,23 +65,25 @@ def interrupted(call: Callable[[], object], at: int) -> str | None:
     """Where the call was interrupted, at its `at`th point counted from 1; None if it ended before. What else it raises
     is raised."""
     tracer = _Tracer(at)
-    before = sys.gettrace()
-    sys.settrace(tracer.frame)
-    try:
-        call()
-    except Interruption:
-        pass
-    finally:
-        sys.settrace(before)
+    with suppress(Interruption):
+        _traced(tracer, call)
     return tracer.where or None
 
 
 def points(call: Callable[[], object]) -> int:
     """How many there are in this call."""
     tracer = _Tracer(-1)
+    _traced(tracer, call)
+    return tracer.passed
+
+
+def _traced(tracer: _Tracer, call: Callable[[], object]) -> None:
+    before, is_collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(tracer.frame)
     try:
         call()
     finally:
-        sys.settrace(None)
-    return tracer.passed
+        sys.settrace(before)
+        if is_collecting:
+            gc.enable()

@@ -128,21 +128,30 @@ class Connection:
         except (WrongStore, Corrupt) as found:
             return found
         except NotFound:
-            name = record.name
-            what = f"volume {name!r}" if record.created else f"the volume that {name!r} was forked from"
-            return NotFound(
-                f"{what} was removed from {self.url}. What is here stays: `budwood export {name} FILE` makes a file of "
-                f"it if all of its pages are here, `budwood rm {name} --discard` drops it"
-            )
+            return self._removed(record)
         return error
+
+    def check_there(self, record: VolumeRecord, view: SnapshotInfo) -> None:
+        """Raises NotFound if by this view of its own the volume was removed for everybody, though a fork or a lease
+        holds what is seen."""
+        if view.is_removed:
+            raise self._removed(record)
+
+    def _removed(self, record: VolumeRecord) -> NotFound:
+        name = record.name
+        what = f"volume {name!r}" if record.created else f"the volume that {name!r} was forked from"
+        return NotFound(
+            f"{what} was removed from {self.url}. What is here stays: `budwood export {name} FILE` makes a file of "
+            f"it if all of its pages are here, `budwood rm {name} --discard` drops it"
+        )
 
     def check_seen(self, record: VolumeRecord, seen: int) -> None:
         """Raises Corrupt if the remote, by what its log says now, has less of the volume than was seen of it, or has
-        another commit under that LSN: commits that it acknowledged are gone, and it gives their LSNs to others.
+        another commit under that LSN: commits that it acknowledged are gone, and it gives their LSNs to others. And
+        NotFound if it was removed.
         """
-        if not seen:
-            return
         newest = self.remote.ask(SNAPSHOT, SnapshotRequest(origin(record).raw, confirm=True))
+        self.check_there(record, newest)
         if newest.lsn == seen:
             self.check_same(record, seen, newest.time)
         if newest.lsn < seen:

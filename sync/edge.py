@@ -533,7 +533,10 @@ class Edge(AbstractContextManager["Edge"]):
         connection = self.connection(origin.remote)
         child = VolumeId.new()
         parent = origin.vid if origin.created else origin.parent
-        connection.remote.ask(FORK, ForkRequest(parent, child=child.raw, lsn=info.lsn))
+        try:
+            connection.remote.ask(FORK, ForkRequest(parent, child=child.raw, lsn=info.lsn))
+        except NotFound as error:
+            raise connection.mend(origin, error, seen=info.lsn) from None
         record = VolumeRecord(
             vid=child.raw,
             name=new,

@@ -111,6 +111,8 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
         if not record.created:
             return None
         changes = _everything(local, connection, head)
+    if record.created:
+        connection.check_there(record, changes.snapshot)
     if changes.snapshot.lsn < head.sync_remote:
         connection.check_seen(record, head.sync_remote)
         raise Unavailable(

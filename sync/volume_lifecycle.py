@@ -47,7 +47,11 @@ def add_volume(
         names = NameTable(environment, txn)
         names.check_free(record.name)
         if txn.get(record.vid, db=environment.tables.heads) is not None:
-            raise AlreadyExists(f"the volume {local.vid} is in this home already")
+            held = names.load(record.vid)
+            raise AlreadyExists(
+                f"the volume {local.vid} is in this home already"
+                + (f", as {held.name!r}: take it by that name, or `budwood mv` it" if held is not None else "")
+            )
         BORN()
         names.add(record)
         names.touch()

@@ -81,6 +81,12 @@ class SnapshotInfo(_Message, frozen=True, kw_only=True):
     encryption: bytes = b""
     """Its encryption header (encryption.py), of an encrypted volume."""
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether the volume was removed for everybody, and there is a view of it for those that it is held for: forks,
+        leases."""
+        return self.since >= self.upper > 1
+
 
 def check_view(source: str, view: SnapshotInfo) -> SnapshotInfo:
     """Raises Corrupt unless there can be such a view: room is made by what it says."""

@@ -226,6 +226,32 @@ def test_rm_on_remote_is_for_everybody(ann: Command, bob: Command, tmp_path: Pat
     assert sorted(names(bob)) == ["kept", "w"]
 
 
+def test_a_volume_that_was_removed_is_told_so_though_a_fork_holds_what_is_here(ann: Command, bob: Command) -> None:
+    ann.sql_made("v")
+    ann.ok("push", "v")
+    bob.ok("clone", "v")
+    ann.ok("fork", "v", "w", "--lsn", "1")
+    ann.ok("rm", "v", "--on-remote")
+    assert bob.sql("v", "SELECT count(*) FROM t") == ["3"]
+    assert "'v' was removed from" in bob("fork", "v", "x", "--lsn", "1").line()
+    for verb in (["pull", "v"], ["replay", "v"], ["reset", "v", "--discard"]):
+        assert "'v' was removed from" in bob(*verb).line(), verb
+    bob.sql("v", "DELETE FROM t WHERE a = 1")
+    for verb in (["push", "v"], ["pull", "v"], ["merge", "v"]):
+        assert "'v' was removed from" in bob(*verb).line(), verb
+    bob.ok("fork", "v", "y")
+    assert "'y' was forked from was removed from" in bob("push", "y").line()
+    assert bob.sql("v", "SELECT count(*) FROM t") == ["2"]
+
+
+def test_a_volume_that_is_here_by_another_name_is_told_by_it(ann: Command, bob: Command) -> None:
+    ann.sql_made("v")
+    ann.ok("push", "v")
+    bob.ok("clone", "v")
+    ann.ok("mv", "v", "w")
+    assert "is in this home already, as 'v'" in bob("clone", "w").line()
+
+
 def test_rm_on_remote_needs_no_copy_here(ann: Command, bob: Command) -> None:
     ann.sql_made("v")
     ann.ok("push", "v")

@@ -22,9 +22,12 @@ import pytest
 import budwood
 import budwood.lite
 
-from ..interrupts import Interruption, interrupted
+from ..interrupts import Interruption, can_interrupt, interrupted
 
-pytestmark = pytest.mark.skipif("TEST_INTERRUPTED" not in os.environ, reason="TEST_INTERRUPTED isn't set")
+pytestmark = [
+    can_interrupt,
+    pytest.mark.skipif("TEST_INTERRUPTED" not in os.environ, reason="TEST_INTERRUPTED isn't set"),
+]
 
 Rows = frozenset[int]
 

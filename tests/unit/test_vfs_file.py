@@ -14,7 +14,7 @@ from budwood.vfs.journal import SPILL_BYTES, JournalFile
 from budwood.volume.errors import BadInput, Busy, Conflict, Full
 from budwood.volume.protocols import Durability
 
-from ..interrupts import interrupted
+from ..interrupts import can_interrupt, interrupted
 
 SIZE = 512
 
@@ -221,6 +221,7 @@ def test_an_unlock_that_was_never_made_is_made_up_for(held: int) -> None:
     assert file.xRead(SIZE, SIZE) == b"c" * SIZE
 
 
+@can_interrupt
 @pytest.mark.parametrize(("step", "commits"), [*((step, True) for step in range(7)), (4, False)])
 def test_whatever_of_a_transaction_is_interrupted_the_next_one_is_whole(step: int, commits: bool) -> None:
     volume = _volume()

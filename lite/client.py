@@ -10,15 +10,14 @@ good; in mode "rw" it stays until a write transaction, or `PRAGMA budwood_pull`,
 
 from __future__ import annotations
 
-import threading
-from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import apsw
 
 from ..remote.portal import open_remote
 from ..remote.token import elsewhere
-from ..vfs.system import Opened, Opener, Request, VolumeVFS
+from ..vfs.system import Opened, Request
+from ..vfs.systems import Systems
 from ..volume.calls import TAKE_EPOCH, VolumeRequest
 from ..volume.errors import BadInput, BudwoodError
 from ..volume.ids import VolumeId
@@ -41,11 +40,6 @@ class _Options(NamedTuple):
     memory_bytes: int
     refresh_seconds: float | None
     exclusive: bool
-
-
-_systems: Final[dict[_Options, VolumeVFS]] = {}
-_lock = threading.Lock()
-_numbers = count(1)
 
 
 def connect(
@@ -81,32 +75,19 @@ def connect(
         raise BadInput(f"{memory_bytes} bytes of memory can't be kept to: give none, or more")
     request = Request(volume, mode, lsn, at)
     options = _Options(remote, token, memory_bytes, refresh, exclusive and mode == "rw")
-    with _lock:
-        system = _systems.get(options)
-        if system is None:
-            system = _systems[options] = VolumeVFS(f"budwood-lite-{next(_numbers)}", _opener(options))
     try:
-        opened = _open(options, request)
+        return _systems.connect(options, request, fixed=request.is_past and mode == "ro", timeout_seconds=timeout)
     except BudwoodError as error:
         raise strip_traceback(error)  # noqa: B904 - the same one
-    return system.connect_opened(opened, request, fixed=request.is_past and mode == "ro", timeout_seconds=timeout)
-
-
-def _opener(options: _Options) -> Opener:
-    def open_named(request: Request) -> Opened:
-        if request.home is not None:
-            raise BadInput("a lite client has no home: use budwood.connect for one")
-        place = options
-        if request.remote is not None:
-            # A URI stands in statements, which may be anybody's: it takes no token to wherever it says.
-            token = elsewhere(options.token, options.remote, request.remote)
-            place = options._replace(remote=request.remote, token=token)
-        return _open(place, request)
-
-    return open_named
 
 
 def _open(options: _Options, request: Request) -> Opened:
+    if request.home is not None:
+        raise BadInput("a lite client has no home: use budwood.connect for one")
+    if request.remote is not None:
+        # A URI stands in statements, which may be anybody's: it takes no token to wherever it says.
+        token = elsewhere(options.token, options.remote, request.remote)
+        options = options._replace(remote=request.remote, token=token)
     lsn = request.lsn
     if lsn is not None and lsn < 1:
         raise BadInput(f"{lsn} is not an LSN: they count from 1")
@@ -138,3 +119,6 @@ def _open(options: _Options, request: Request) -> Opened:
         remote.close()
 
     return Opened(pages, close)
+
+
+_systems: Final[Systems[_Options]] = Systems("budwood-lite", _open)

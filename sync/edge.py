@@ -37,7 +37,7 @@ from ..volume.ids import VolumeId, check_utf8
 from ..volume.name_attributes import is_of_volume, volume_of
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
-from ..volume.wire import NameEntry, NameRequest
+from ..volume.wire import NameEntry, NameRequest, SnapshotInfo
 from .afterfork import ForkSafeLock
 from .attributes import Attributes
 from .connection import Connection
@@ -402,9 +402,11 @@ class Edge(AbstractContextManager["Edge"]):
         if not untouched or record.bound or not (self.remote or url):
             return False
         try:
-            entry = self.connection(url).lookup(volume.name)
+            connection = self.connection(url)
+            entry = connection.lookup(volume.name)
             if entry is None or entry.target == record.vid or not is_of_volume(entry):
                 return False
+            _newest(connection, VolumeId(entry.target), volume.name)
             remove(self.environment, local, discard=False)
         except (Unavailable, NotFound, Busy, Diverged):
             # Out of reach; or it is written at this moment, and no longer untouched.
@@ -463,7 +465,7 @@ class Edge(AbstractContextManager["Edge"]):
         check_free(self.environment, local)
         connection, entry, opening = self._open_there(name, pages=pages)
         vid = VolumeId(entry.target)
-        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)) if opening is None else opening.view
+        info = _newest(connection, vid, name) if opening is None or opening.view.is_removed else opening.view
         self.drop_gone(vid)
         head = first_head(info.length, info.lsn, info.page_size)
         record = VolumeRecord(
@@ -491,7 +493,7 @@ class Edge(AbstractContextManager["Edge"]):
         record = VolumeRecord(vid=vid.raw, name=place.name, remote=connection.url, store=connection.store, created=True)
         if namespace is not None:
             connection.check(msgspec.structs.replace(record, remote=namespace.remote, store=namespace.store))
-        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
+        info = _newest(connection, vid, place.bound)
         record = msgspec.structs.replace(record, synced_ms=info.time, encryption=info.encryption)
         # It may have been removed here, while a name of it lived on elsewhere.
         self.drop_gone(vid)
@@ -585,3 +587,18 @@ class Edge(AbstractContextManager["Edge"]):
                 # A remote lists encrypted names in an order of its own.
                 return sorted(rows, key=lambda row: str(row["name"]))
             after = page.next
+
+
+def _newest(connection: Connection, vid: VolumeId, name: str) -> SnapshotInfo:
+    """What the remote's volume of that name is now. Raises NotFound where it was removed, whoever holds what it was."""
+    removed = NotFound(
+        f"{connection.url} has a name {name!r}, of a volume that was removed for everybody "
+        f"(`budwood rm {name} --on-remote` takes the name off)"
+    )
+    try:
+        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
+    except NotFound:
+        raise removed from None
+    if info.is_removed:
+        raise removed
+    return info

@@ -1,7 +1,8 @@
 """Connect: SQLite over the edge's volumes. The only module here that knows sync.
 
-One VFS serves each (home, remote, token), so that ATTACH on a connection finds the volumes of the same place;
-`register` makes one known by a name, for URIs. An edge is opened with its first volume and closed with its last.
+One VFS serves each (home, remote, token), so that ATTACH on a connection finds the volumes of the same place
+(systems.py); `register` makes one known by a name, for URIs. An edge is opened with its first volume and closed with
+its last.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from itertools import count
+from functools import partial
 from threading import Thread
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -30,6 +31,7 @@ from ..sync.volume import Volume
 from ..volume.errors import BudwoodError
 from ..volume.tracebacks import strip_traceback
 from .system import Opened, Request, VolumeVFS
+from .systems import Systems
 
 
 class Place(NamedTuple):
@@ -43,9 +45,7 @@ class Place(NamedTuple):
     cache_bytes: int | str | None = None
 
 
-_places: Final[dict[Place, VolumeVFS]] = {}
 _registered: Final[dict[str, VolumeVFS]] = {}
-_numbers = count(1)
 
 WARM_BYTES: Final = 64 * 1024 * 1024
 """Pages that a connection may hold beyond SQLite's own cache."""
@@ -88,16 +88,13 @@ def connect(
     the error tree. What a statement raises later is one of these and SQLite's own error at once.
     """
     place = Place(None if home is None else os.fspath(home), remote, token, cache_bytes=cache_bytes)
-    vfs = _places.get(place)
-    if vfs is None:
-        vfs = _places.setdefault(place, VolumeVFS(f"budwood-{next(_numbers)}", _Opener(place)))
     try:
         request = Request(name, mode, lsn, at, wait_seconds=wait, synchronous_commit=synchronous_commit)
         if autosync is not None:
             request = replace(request, on_open=_syncing(autosync, policy_of(on_diverged)))
         if on_invalidated is not None:
             request = replace(request, on_invalidated=on_invalidated)
-        return vfs.connect(request, timeout_seconds=timeout)
+        return _systems.connect(place, request, fixed=request.is_past, timeout_seconds=timeout)
     except BudwoodError as error:
         raise strip_traceback(error)  # noqa: B904 - the same one
 
@@ -116,60 +113,55 @@ def register(
     before = _registered.pop(name, None)
     if before is not None:
         before.unregister()
-    _registered[name] = VolumeVFS(name, _Opener(Place(None if home is None else os.fspath(home), remote, token)))
+    _registered[name] = VolumeVFS(name, partial(_open, Place(None if home is None else os.fspath(home), remote, token)))
 
 
-class _Opener:
-    """Opens volumes in one place, or in the one that a URI names instead."""
+def _open(own: Place, request: Request) -> Opened:
+    """A volume in one place, or in the one that a URI names instead."""
+    place = own._replace(home=request.home or own.home)
+    if request.cache_bytes is not None:
+        place = place._replace(cache_bytes=request.cache_bytes)
+    if request.remote:
+        # A URI stands in statements, which may be anybody's: it takes no token to wherever it says.
+        place = place._replace(remote="", fallback=request.remote)
+        given = os.environ.get("BUDWOOD_REMOTE", "") if own.remote is None else own.remote
+        if given and origin_of(given) == origin_of(request.remote):
+            place = place._replace(remote=request.remote, fallback="")
+    edge = _take(place)
+    try:
+        pages = edge.pages(
+            request.name, mode=request.mode, lsn=request.lsn, at=request.at, wait_seconds=request.wait_seconds
+        )
+    except BaseException:
+        _drop(place)
+        raise
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    leave = _nothing
+    try:
+        if isinstance(pages, Volume):
+            pages.invalidation.on_invalidated = request.on_invalidated
+        if request.on_open is not None:
+            leave = request.on_open(edge, request.name)
+    except BaseException:
+        pages.close()
+        _drop(place)
+        raise
 
-    def __call__(self, request: Request) -> Opened:
-        place = self.place._replace(home=request.home or self.place.home)
-        if request.cache_bytes is not None:
-            place = place._replace(cache_bytes=request.cache_bytes)
-        if request.remote:
-            # A URI stands in statements, which may be anybody's: it takes no token to wherever it says.
-            place = place._replace(remote="", fallback=request.remote)
-            given = os.environ.get("BUDWOOD_REMOTE", "") if self.place.remote is None else self.place.remote
-            if given and origin_of(given) == origin_of(request.remote):
-                place = place._replace(remote=request.remote, fallback="")
-        edge = _take(place)
+    def end() -> None:
         try:
-            pages = edge.pages(
-                request.name, mode=request.mode, lsn=request.lsn, at=request.at, wait_seconds=request.wait_seconds
-            )
-        except BaseException:
-            _drop(place)
-            raise
-
-        leave = _nothing
-        try:
-            if isinstance(pages, Volume):
-                pages.invalidation.on_invalidated = request.on_invalidated
-            if request.on_open is not None:
-                leave = request.on_open(edge, request.name)
-        except BaseException:
+            leave()
             pages.close()
+        finally:
             _drop(place)
-            raise
 
-        def end() -> None:
-            try:
-                leave()
-                pages.close()
-            finally:
-                _drop(place)
+    def close() -> None:
+        if leave is _nothing or may_wait():
+            end()
+        else:
+            # Collected in the loop's own thread, for which what is to end may wait.
+            Thread(target=end, name="budwood-close").start()
 
-        def close() -> None:
-            if leave is _nothing or may_wait():
-                end()
-            else:
-                # Collected in the loop's own thread, for which what is to end may wait.
-                Thread(target=end, name="budwood-close").start()
-
-        return Opened(pages, close, WARM_BYTES)
+    return Opened(pages, close, WARM_BYTES)
 
 
 def _nothing() -> None:
@@ -185,6 +177,7 @@ def _syncing(mode: str, on_diverged: OnDiverged) -> Callable[[Edge, str], Callab
     return join
 
 
+_systems: Final[Systems[Place]] = Systems("budwood", _open)
 _shared: Final[WeakKeyDictionary[Edge, SharedAutosync]] = WeakKeyDictionary()
 _edges: Final[dict[Place, Edge]] = {}
 _users: Final[Counter[Place]] = Counter()

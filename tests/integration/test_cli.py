@@ -244,6 +244,28 @@ def test_a_volume_that_was_removed_is_told_so_though_a_fork_holds_what_is_here(a
     assert bob.sql("v", "SELECT count(*) FROM t") == ["2"]
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_a_name_of_a_removed_volume_leads_nowhere_and_can_be_taken_off(
+    ann: Command, bob: Command, *, held: bool
+) -> None:
+    ann.sql_made("v")
+    ann.ok("push", "v")
+    ann.ok("push", "v", "--as", "w")
+    if held:
+        ann.ok("fork", "v", "f", "--lsn", "1")
+    ann.ok("rm", "v", "--on-remote")
+    assert names(ann, "--remote") == ["v"]
+    for verb in (["clone", "v"], ["status", "v"], ["sql", "v", "SELECT 1"]):
+        assert "a name 'v', of a volume that was removed" in bob(*verb).line(), verb
+    # What was made here meanwhile doesn't make way for it.
+    bob.ok("create", "v")
+    bob.sql("v", "CREATE TABLE z (a)")
+    assert "another volume by the name 'v'" in bob("push", "v").line()
+    assert ann.ok("rm", "v", "--on-remote") == "removed v, for everybody\n"
+    assert names(ann, "--remote") == []
+    bob.ok("push", "v")
+
+
 def test_a_volume_that_is_here_by_another_name_is_told_by_it(ann: Command, bob: Command) -> None:
     ann.sql_made("v")
     ann.ok("push", "v")

@@ -206,8 +206,8 @@ MUTANTS: Final = (
     Mutant(
         "attack: a URI takes the token to where it says",
         "vfs/connect.py",
-        "            if given and origin_of(given) == origin_of(request.remote):\n",
-        "            if given:\n",
+        "        if given and origin_of(given) == origin_of(request.remote):\n",
+        "        if given:\n",
         (TOKEN, "-k", "uri_takes"),
     ),
     Mutant(

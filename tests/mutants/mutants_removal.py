@@ -65,4 +65,18 @@ MUTANTS: Final = (
         "",
         ("tests/integration/test_cli.py", "-k", "rm_on_remote"),
     ),
+    Mutant(
+        "removal: a fork that holds what is here hides it",
+        "sync/pull.py",
+        "        connection.check_there(record, changes.snapshot)\n",
+        "        pass\n",
+        ("tests/integration/test_cli.py", "-k", "told_so"),
+    ),
+    Mutant(
+        "removal: what was made here makes way for a name that leads nowhere",
+        "sync/edge.py",
+        "            _newest(connection, VolumeId(entry.target), volume.name)\n",
+        "",
+        ("tests/integration/test_cli.py", "-k", "leads_nowhere"),
+    ),
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -133,7 +134,8 @@ class Edge(AbstractContextManager["Edge"]):
         self.home = self.environment.home
         self.remote = remote or fallback
         self._given = remote
-        self._engines: dict[bytes, Engine] = {}
+        # Those in use: a mount that lives long comes to any number of volumes.
+        self._engines: WeakValueDictionary[bytes, Engine] = WeakValueDictionary()
         self._connections: dict[str, Connection] = {}
         self._leases = LeaseKeeper()
         self._autosyncs: list[Autosync] = []

@@ -4,8 +4,10 @@ remote when.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -557,6 +559,23 @@ def test_a_time_that_no_clock_shows_is_refused(one: Edge) -> None:
     volume.push()
     with pytest.raises(BadInput, match="beyond the times"):
         volume.snapshot_at(at="0001-01-01")
+
+
+def test_volumes_that_nobody_uses_any_more_don_t_gather_in_an_edge(one: Edge) -> None:
+    kept = one.create("kept")
+    put(kept, {1: 1})
+    engine = weakref.ref(one._engine(kept.id, "kept"))  # pyright: ignore[reportPrivateUsage]
+    for number in range(40):
+        put(one.create(f"v{number}"), {1: number})
+    gc.collect()
+    assert len(one._engines) == 1  # pyright: ignore[reportPrivateUsage]
+    one.mv("kept", "moved")
+    assert one.volume("moved").local is kept.local
+    assert kept.name == "moved"
+    del kept
+    gc.collect()
+    assert engine() is None
+    assert one.volume("v7").status()["lsn"] == "0+1"
 
 
 def test_what_is_of_another_type_is_refused_in_words(one: Edge) -> None:

@@ -401,4 +401,11 @@ MUTANTS: Final = (
         "        with self._lock.held:\n            self._engines.pop(record.vid, None)\n\n    def ls(",
         LEASES,
     ),
+    Mutant(
+        "edge: volumes that nobody uses any more gather",
+        "sync/edge.py",
+        "WeakValueDictionary[bytes, Engine] = WeakValueDictionary()\n",
+        "dict[bytes, Engine] = {}\n",
+        ("tests/integration/test_edge_sync.py", "-k", "gather"),
+    ),
 )

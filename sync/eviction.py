@@ -64,6 +64,7 @@ class PageCache:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._locals: dict[bytes, Local] = {}
+        """Those with unpushed commits, which remember where these wrote."""
         self.recency: Recency | None = None
         """None where there is no limit, or it can't be mapped."""
 
@@ -153,13 +154,13 @@ class PageCache:
     def _unpushed_bytes(self, txn: Txn) -> int:
         """What is no cache: pages that are here alone."""
         total = 0
+        before, self._locals = self._locals, {}
         for vid, raw in txn.cursor(self._environment.tables.heads):
             head = unpack_head(vid, raw)
             if not head.unpushed:
                 continue
-            local = self._locals.get(vid)
-            if local is None:
-                local = self._locals[vid] = Local(self._environment, VolumeId(vid), str(VolumeId(vid)))
+            local = before.get(vid) or Local(self._environment, VolumeId(vid), str(VolumeId(vid)))
+            self._locals[vid] = local
             written = local.written(txn, head)
             total += 0 if written is None else len(written.pages) * head.page_size
         return total

@@ -132,8 +132,8 @@ class Connection:
         return error
 
     def check_there(self, record: VolumeRecord, view: SnapshotInfo) -> None:
-        """Raises NotFound if by this view of its own the volume was removed for everybody, though a fork or a lease
-        holds what is seen."""
+        """Raises NotFound if the volume was removed for everybody, by what its newest view says: a fork or a lease may
+        hold that."""
         if view.is_removed:
             raise self._removed(record)
 

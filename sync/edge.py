@@ -495,7 +495,7 @@ class Edge(AbstractContextManager["Edge"]):
         record = VolumeRecord(vid=vid.raw, name=place.name, remote=connection.url, store=connection.store, created=True)
         if namespace is not None:
             connection.check(msgspec.structs.replace(record, remote=namespace.remote, store=namespace.store))
-        info = _newest(connection, vid, place.bound)
+        info = _newest(connection, vid, place.bound or place.name)
         record = msgspec.structs.replace(record, synced_ms=info.time, encryption=info.encryption)
         # It may have been removed here, while a name of it lived on elsewhere.
         self.drop_gone(vid)
@@ -593,14 +593,15 @@ class Edge(AbstractContextManager["Edge"]):
 
 def _newest(connection: Connection, vid: VolumeId, name: str) -> SnapshotInfo:
     """What the remote's volume of that name is now. Raises NotFound where it was removed, whoever holds what it was."""
-    removed = NotFound(
-        f"{connection.url} has a name {name!r}, of a volume that was removed for everybody "
-        f"(`budwood rm {name} --on-remote` takes the name off)"
-    )
     try:
         info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
-    except NotFound:
-        raise removed from None
-    if info.is_removed:
-        raise removed
-    return info
+    except NotFound as error:
+        why = str(error)
+    else:
+        if not info.is_removed:
+            return info
+        why = f"volume {vid} was removed"
+    raise NotFound(
+        f"{connection.url} has a name {name!r} that leads nowhere, since {why} "
+        f"(`budwood rm {name} --on-remote` takes it off)"
+    )

@@ -40,8 +40,8 @@ _FEW: Final = 8
 _ROUNDS: Final = 5
 _MOST_PAGES: Final = 4096
 _MOST_ROWS: Final = 65_536
-_MOST_BYTES: Final = (1 << 63) - 1
 """In one transaction: 65 ms."""
+_MOST_BYTES: Final = (1 << 63) - 1
 
 
 class CacheRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from ..remote.opening import Opening, Unopened, open_by_name
 from ..remote.portal import BlockingRemote
 from ..volume.calls import LOOKUP, SNAPSHOT, LookupRequest
 from ..volume.errors import BadInput, NotFound
-from ..volume.ids import VolumeId
+from ..volume.ids import VolumeId, check_utf8
 from ..volume.name_attributes import volume_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def is_id(volume: str) -> bool:
 
 
 def find_volume(remote: BlockingRemote, volume: str) -> VolumeId:
-    """By its name, or its id of 22 characters, which asks nothing. Raises NotFound."""
+    """By its name, or its id of 22 characters, which asks nothing. Raises NotFound, BadInput."""
+    check_utf8(volume, f"{volume!r} is no name: it")
     if is_id(volume):
         return VolumeId.parse(volume)
     entry = remote.ask(LOOKUP, LookupRequest(volume)).entry

@@ -591,6 +591,7 @@ def test_what_is_of_another_type_is_refused_in_words(one: Edge) -> None:
         (lambda: budwood.open(home=one.home, cache_bytes=1 << 63), f"{1 << 63} is no size in bytes"),
         (lambda: budwood.open(home=one.home, cache_bytes=wrong["half"]), r"1\.5 is no size in bytes"),
         (lambda: next(budwood.listen(wrong["list"], "w")), r"\[\] is no remote: it isn't text"),
+        (lambda: next(budwood.listen(one.remote, wrong["number"])), "7 is no name: it isn't text"),
     ]
     for call, said in refused:
         with pytest.raises(BadInput, match=said):

@@ -132,12 +132,13 @@ class VolumeVFS(apsw.VFS):
         """A connection over pages that are open; it closes them, and so does a failure."""
         handle = str(next(_numbers))
         self._handed[handle] = opened, fixed
-        uri = f"file:{quote(request.name)}?vfs={quote(self.name)}&{_HANDLE}={handle}"
+        uri = f"file:{quote(request.name)}?{_HANDLE}={handle}"
         if request.synchronous_commit:
             uri += f"&{_SYNCHRONOUS_COMMIT}=on"
         try:
             flags = apsw.SQLITE_OPEN_URI | _MODES[request.mode]
-            connection = VolumeConnection(uri, flags)
+            # By this name, and not by a URI's, apsw holds this object until SQLite has closed the connection.
+            connection = VolumeConnection(uri, flags, vfs=self.name)
         finally:
             if self._handed.pop(handle, None) is not None:
                 opened.close()

@@ -63,29 +63,8 @@ MUTANTS: Final = (
     Mutant(
         "systems: those that nobody uses gather",
         "vfs/systems.py",
-        "            for each in idle[:-_IDLE]:\n",
-        "            for each in idle[:0]:\n",
+        "WeakValueDictionary[_Options, VolumeVFS] = WeakValueDictionary()\n",
+        "dict[_Options, VolumeVFS] = {}\n",
         (SYSTEMS, "-k", "gather"),
-    ),
-    Mutant(
-        "systems: what could not be opened stays in use",
-        "vfs/systems.py",
-        "            yield system\n        finally:\n            self._left(options)\n",
-        "            yield system\n        finally:\n            pass\n",
-        (SYSTEMS, "-k", "could_not_be_opened"),
-    ),
-    Mutant(
-        "systems: what is closed stays in use",
-        "vfs/systems.py",
-        "                opened.close()\n            finally:\n                self._left(options)\n",
-        "                opened.close()\n            finally:\n                pass\n",
-        (SYSTEMS, "-k", "gather"),
-    ),
-    Mutant(
-        "systems: a child waits for a thread that it hasn't",
-        "vfs/systems.py",
-        "        os.register_at_fork(after_in_child=self._make_lock)\n",
-        "",
-        (SYSTEMS, "-k", "child_of_a_process"),
     ),
 )

@@ -6,9 +6,10 @@ When to ask again, and when not:
 - One that the node did not take in, since too much waited there (Overloaded), is sent again for as long as the call
   has, whatever it changes: at growing intervals, each of a random length, so that those who were turned away together
   don't come back together.
-- Any other call that changes something is never repeated here. It fails as determinate only where it certainly did not
-  happen: the connection was refused, or the node said so. Its caller repeats it by its token.
-- A refused connection fails at once: who is offline wants to know, not to wait.
+- Any other call that changes something is never repeated here once it was sent. It fails as determinate only where it
+  certainly did not happen: the connection was refused, or the node said so. Its caller repeats it by its token.
+- A refused connection fails at once: who is offline wants to know, not to wait. One that was reset before it stood was
+  waiting for a node, or a worker, that ended in that moment: others may listen there, so the call is made again.
 - A call has one deadline, with all its repetitions (deadline.py). The node is told how much of it is left, a little
   less, so that it stops working for a caller who has given up, and can still say so.
 - A node that takes a request and answers nothing for a while is asked, over another connection, whether it is alive.
@@ -22,8 +23,9 @@ the protocol is taken for one, and the error names the URL and what to look at.
 from __future__ import annotations
 
 import math
+import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -105,11 +107,12 @@ class Timing:
 
 
 class _NotNow(Exception):
-    """A failure that a harmless call may simply repeat."""
+    """A failure that a harmless call may simply repeat; any call, where nothing of it was `sent`."""
 
-    def __init__(self, error: StoreError) -> None:
+    def __init__(self, error: StoreError, *, sent: bool = True) -> None:
         super().__init__(str(error))
         self.error = error
+        self.sent = sent
 
 
 class Exchange:
@@ -183,7 +186,7 @@ class Exchange:
                 if isinstance(passing.error, Overloaded):
                     over = seconds >= seconds_left(timing.read_seconds)
                 else:
-                    over = row.changes or timing.now() + seconds >= end
+                    over = (row.changes and passing.sent) or timing.now() + seconds >= end
                 if over:
                     raise passing.error from passing.__cause__
                 turned_away = passing.error if isinstance(passing.error, Overloaded) else None
@@ -302,7 +305,11 @@ class Exchange:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             raise BadInput(f"{self.url} can't be asked: {_words(error)}") from error
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
-            raise Unavailable(f"can't reach {self.url} ({_words(error)}): is a node listening there?") from error
+            causes = list(_system_errors(error))
+            said = ", ".join(dict.fromkeys(map(_said, causes))) or _words(error)
+            failure = Unavailable(f"can't reach {self.url} ({said}): is a node listening there?")
+            was_reset = any(isinstance(cause, ConnectionResetError) for cause in causes)
+            raise (_NotNow(failure, sent=False) if was_reset else failure) from error
         except httpx.HTTPError as error:
             words = f"no answer from {self.url} ({_words(error)}; request {request_id})"
             words = f"{words}: try again, and check that a Budwood node listens there"
@@ -480,6 +487,22 @@ def _content(body: bytes) -> bytes | AsyncIterator[bytes] | None:
             yield body[at : at + _PIECE_BYTES]
 
     return pieces()
+
+
+def _system_errors(error: BaseException | None) -> Iterator[OSError]:
+    """Of what the libraries made of it the bottom: one for each address that was tried."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _system_errors(each)
+    elif isinstance(error, OSError) and error.errno:
+        yield error
+    elif error is not None:
+        yield from _system_errors(error.__cause__ or error.__context__)
+
+
+def _said(error: OSError) -> str:
+    """In the system's words. A resolver's errors have numbers of their own, below 0."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
 
 
 def _words(error: Exception) -> str:

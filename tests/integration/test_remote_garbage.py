@@ -251,6 +251,49 @@ async def test_a_refused_connection_fails_at_once_and_certainly_did_not_happen()
         await remote.aclose()
 
 
+@pytest.mark.parametrize("changes", [False, True], ids=["a read", "a commit"])
+@pytest.mark.parametrize("comes_back", [True, False], ids=["another listens", "nobody does"])
+async def test_a_connection_that_is_reset_before_anybody_took_it_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, changes: bool, comes_back: bool
+) -> None:
+    """A worker, or a node, ended with it in its queue: nothing was sent, so that nothing can happen twice."""
+    first = socket.create_server(("127.0.0.1", 0))
+    port, connect = first.getsockname()[1], socket.socket.connect
+
+    def connected(self: socket.socket, address: tuple[str, int]) -> None:
+        try:
+            connect(self, address)
+        finally:
+            # The kernel resets what stands in its queue.
+            first.close()
+
+    monkeypatch.setattr(socket.socket, "connect", connected)
+    server = Server([told("Conflict", "409 Conflict") if changes else http(msgspec.msgpack.encode({"store": "S"}))])
+    async with anyio.create_task_group() as tasks:
+
+        async def serve(listener: anyio.abc.Listener[anyio.abc.SocketStream]) -> None:
+            async with listener:
+                await listener.serve(server.handle)
+
+        async def sleep(_seconds: float) -> None:
+            if comes_back:
+                tasks.start_soon(serve, await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port))
+
+        remote = HttpRemote(f"http://127.0.0.1:{port}", timing=Timing(sleep=sleep))
+        if not comes_back:
+            with pytest.raises(Unavailable, match=r"\(Connection refused\): is a node listening there") as caught:
+                await (remote.commit(COMMIT) if changes else remote.ask(HELLO, Done()))
+            assert caught.value.determinate
+        elif changes:
+            with pytest.raises(Conflict, match="the words"):
+                await remote.commit(COMMIT)
+        else:
+            assert (await remote.ask(HELLO, Done())).store == "S"
+        assert server.requests == comes_back
+        await remote.aclose()
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_silent_node_is_given_up() -> None:
     timing = Timing(read_seconds=0.05, retry_seconds=0)
     async with answering(b"silence", timing=timing) as (_, remote):

@@ -55,6 +55,13 @@ MUTANTS: Final = (
         ("tests/unit/test_setsum.py",),
     ),
     Mutant(
+        "a worker that ends with callers in its queue turns them away",
+        "remote/exchange.py",
+        "            was_reset = any(isinstance(cause, ConnectionResetError) for cause in causes)\n",
+        "            was_reset = False\n",
+        ("tests/integration/test_remote_garbage.py", "-k", "reset_before"),
+    ),
+    Mutant(
         "overload: a push that was turned away fails",
         "remote/exchange.py",
         "                if isinstance(passing.error, Overloaded):\n",

@@ -160,11 +160,10 @@ class EdgeActor:
     def settle(self) -> None:
         """Without faults: all is pushed, or reset and kept; and everything is where it was promised."""
         self._reset_if_diverged()
-        for name in (self.bank, SHARED, *self.kept):
-            found = self._children.run(f"{self.name}-sync", "sync", self.home, self.url, name)
-            self._world.tell(f"{self.name}, the last sync of {name}", found, frozenset())
-            if found.get("unpushed"):
-                self._world.report.violation(f"{self.name}: {name} has unpushed commits after its push")
+        found = self._children.run(f"{self.name}-sync", "sync", self.home, self.url, self.bank, SHARED, *self.kept)
+        self._world.tell(f"{self.name}, the last sync", found, frozenset())
+        if found.get("unpushed"):
+            self._world.report.violation(f"{self.name} has {found['unpushed']} unpushed commits after its last push")
         self._look(self.own, may=frozenset())
         self.look_at_shared(may=frozenset())
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 ACCOUNTS: Final = 20
 BALANCE: Final = 1_000_000
+NO_BANK: Final = "no bank"
 
 _SCHEMA: Final = """
 CREATE TABLE account (id INTEGER PRIMARY KEY, balance INT NOT NULL);
@@ -31,7 +32,7 @@ class Found:
     counts: dict[str, int]
     """By writer: how many of its entries are there, the first ones."""
     digest: str
-    """Of every row: equal if and only if the rows are."""
+    """Of every row: equal if and only if the rows are; `NO_BANK` before it was made."""
 
 
 def entry(writer: str, number: int) -> tuple[int, int, int, bytes]:
@@ -46,7 +47,7 @@ def make(db: Any) -> None:
     """The bank, if it isn't there; one transaction."""
     db.execute("begin immediate")
     try:
-        if not db.execute("select 1 from sqlite_schema where name = 'entry'").fetchall():
+        if not _is_made(db):
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 db.execute(statement)
             for number in range(1, ACCOUNTS + 1):
@@ -55,6 +56,10 @@ def make(db: Any) -> None:
     except BaseException:
         db.execute("rollback")
         raise
+
+
+def _is_made(db: Any) -> bool:
+    return bool(db.execute("select 1 from sqlite_schema where name = 'entry'").fetchall())
 
 
 def transfer(db: Any, writer: str, number: int) -> None:
@@ -74,6 +79,8 @@ def audit(db: Any) -> Found:
     digest = hashlib.sha256()
     db.execute("begin")
     try:
+        if not _is_made(db):
+            return Found({}, NO_BANK)
         accounts = db.execute("select id, balance from account order by id").fetchall()
         for row in db.execute("select writer, number, source, target, amount, pad from entry order by writer, number"):
             writer, number, source, target, amount, pad = row

@@ -121,27 +121,26 @@ def names(home: str) -> None:
         say({"names": [row["name"] for row in edge.ls()]})
 
 
-def history(remote: str, name: str, *wanted: str) -> None:
-    """Digests of LSNs: those asked for, or with none the newest LSN alone, as `head`."""
-    if not wanted:
-        reader = open_remote(remote)
-        try:
-            found = reader.ask(LOOKUP, LookupRequest(name)).entry
-            if found is None:
+def heads(remote: str, *names: str) -> None:
+    """Their newest LSNs."""
+    found: dict[str, int] = {}
+    with closing(open_remote(remote)) as reader:
+        for name in names:
+            entry = reader.ask(LOOKUP, LookupRequest(name)).entry
+            if entry is None:
                 raise NotFound(f"there is no volume {name}")
-            say({"head": reader.ask(SNAPSHOT, SnapshotRequest(found.target)).lsn})
-        finally:
-            reader.close()
-        return
-    digests: dict[str, str] = {}
-    for lsn in map(int, wanted):
-        with closing(budwood.lite.connect(remote, name, lsn)) as db:
-            digests[str(lsn)] = ledger.audit(db).digest if has_bank(db) else "no bank yet"
-    say({"digests": digests})
+            found[name] = reader.ask(SNAPSHOT, SnapshotRequest(entry.target)).lsn
+    say({"heads": found})
 
 
-def has_bank(db: Any) -> bool:
-    return bool(db.execute("select 1 from sqlite_schema where name = 'entry'").fetchall())
+def digests(remote: str, *wanted: str) -> None:
+    """Of LSNs, each given as NAME@LSN."""
+    found: dict[str, str] = {}
+    for at in wanted:
+        name, _, lsn = at.rpartition("@")
+        with closing(budwood.lite.connect(remote, name, int(lsn))) as db:
+            found[at] = ledger.audit(db).digest
+    say({"digests": found})
 
 
 def change_trees(seed: str, *trees: str) -> None:
@@ -165,7 +164,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "pull": pull,
     "reset": reset,
     "names": names,
-    "history": history,
+    "heads": heads,
+    "digests": digests,
     "change-trees": change_trees,
     "read-tree": look_at_tree,
 }

@@ -490,12 +490,16 @@ def _content(body: bytes) -> bytes | AsyncIterator[bytes] | None:
 
 
 def _system_errors(error: BaseException | None) -> Iterator[OSError]:
-    """Of what the libraries made of it the bottom: one for each address that was tried."""
+    """Of what the libraries made of it the bottom: one for each address that was tried. TLS's errors have numbers of
+    their own, and speak for themselves."""
+    import ssl
+
     if isinstance(error, BaseExceptionGroup):
         for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from _system_errors(each)
     elif isinstance(error, OSError) and error.errno:
-        yield error
+        if not isinstance(error, ssl.SSLError):
+            yield error
     elif error is not None:
         yield from _system_errors(error.__cause__ or error.__context__)
 

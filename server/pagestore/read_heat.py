@@ -7,7 +7,9 @@ numbers. Each hour all counts are halved.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Final
 
 from ...volume.ids import VolumeId
@@ -57,17 +59,23 @@ class _Blocks:
     def add(self, pages: PageSet) -> None:
         if not pages:
             return
-        first, last = (pages.min() - 1) // self.size, (pages.max() - 1) // self.size
-        if last - first < len(pages):
-            for block in range(first, last + 1):
-                end = min((block + 1) * self.size, pages.max()) + 1
-                self._count(block, pages.range_cardinality(block * self.size + 1, end))
+        if len(pages) > MOST_BLOCKS:
+            # Not more blocks are counted than are kept, as far as some of the pages tell.
+            some = pages[:: 1 + len(pages) // (2 * MOST_BLOCKS)]
+            while len({(page - 1) // self.size for page in some}) > MOST_BLOCKS:
+                self._widen()
+        first, last = pages.min(), pages.max()
+        if (last - first) // self.size < len(pages):
+            ends = [*range(first - (first - 1) % self.size, last + 1, self.size), last + 1]
+            found = {(one - 1) // self.size: pages.range_cardinality(one, other) for one, other in pairwise(ends)}
         else:
-            for page in pages:
-                self._count((page - 1) // self.size, 1)
+            found = Counter((page - 1) // self.size for page in pages)
+        counts = self.counts
+        for block, count in found.items():
+            if count:
+                counts[block] = counts.get(block, 0.0) + count
         while len(self.counts) > MOST_BLOCKS:
-            self.size *= 2
-            self.counts = _joined(self.counts, 2)
+            self._widen()
 
     def cool(self, now_ms: int) -> None:
         times = (now_ms - self._halved_ms) // HALVED_MS
@@ -76,9 +84,9 @@ class _Blocks:
             cooled = {block: count / 2.0 ** min(times, 64) for block, count in self.counts.items()}
             self.counts = {block: count for block, count in cooled.items() if count >= _LEAST}
 
-    def _count(self, block: int, pages: int) -> None:
-        if pages:
-            self.counts[block] = self.counts.get(block, 0.0) + pages
+    def _widen(self) -> None:
+        self.size *= 2
+        self.counts = _joined(self.counts, 2)
 
 
 def summed(every: Iterable[Heat]) -> Heat:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +80,13 @@ def test_any_pages_can_be_asked_for(pages: PageSet) -> None:
     heat = ReadHeat(Clock())
     heat.read(VID, pages)
     assert sum(heat.of(VID).blocks.values()) == len(pages)
+
+
+@pytest.mark.parametrize("step", [1, 2, 40, 2**15])
+def test_many_pages_are_counted_in_as_many_blocks_as_are_kept(step: int) -> None:
+    pages = PageSet(range(5, 5 + 20 * MOST_BLOCKS * step, step))
+    heat = ReadHeat(Clock())
+    heat.read(VID, pages)
+    told = heat.of(VID)
+    assert MOST_BLOCKS // 4 < len(told.blocks) <= MOST_BLOCKS
+    assert told.blocks == Counter((page - 1) // told.block_pages for page in pages)

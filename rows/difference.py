@@ -172,7 +172,7 @@ def _snapshot(volume: Volume, at: str) -> AnyView:
             head = now.head
         if not head.sync_remote:
             raise BadInput(f"volume {volume.name!r} was never synced: it has no base")
-        return volume.snapshot(lsn=head.sync_remote)
+        return volume.snapshot_of(volume.base(head)) if head.unpushed else volume.snapshot(lsn=head.sync_remote)
     try:
         datetime.fromisoformat(at)
     except ValueError:

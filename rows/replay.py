@@ -154,7 +154,7 @@ class _Replaying:
         """Whether rows referred to nothing when the changeset was applied."""
 
     def run(self) -> Change | None:
-        base_info = self.volume.moment(self.mine.head.sync_remote)
+        base_info = self.volume.base(self.mine.head)
         with (
             closing(self.volume.snapshot_of(base_info)) as base,
             closing(self.volume.snapshot_of(self.to)) as theirs,

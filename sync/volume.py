@@ -318,6 +318,18 @@ class Volume:
         """Pushes are those of that writer epoch, of an exclusive volume, from here on."""
         self._local.change_record(writer_epoch=epoch)
 
+    def base(self, head: Head) -> SnapshotInfo:
+        """The remote's snapshot that the unpushed commits of this head were made on. Raises Forgotten, Unavailable."""
+        try:
+            return self.moment(head.sync_remote)
+        except Forgotten as error:
+            raise Forgotten(
+                f"the remote has forgotten LSN {head.sync_remote}, on which what is unpushed of {self.name!r} was made, "
+                "so that its rows can't be told from the others any more; "
+                f"`budwood reset {self.name} --keep-as NEW` makes all of it a volume of its own, to be looked at here",
+                oldest=error.oldest,
+            ) from None
+
     def view_row(self, view: Snapshot | None) -> Row:
         head = self._local.peek()
         label, identity, length = head.label, head.lsn, head.length

@@ -11,11 +11,13 @@ import apsw
 import pytest
 
 import budwood
+from budwood.rows.difference import diff
 from budwood.rows.replay import Conflict, replay
 from budwood.sync.edge import open as open_edge
 from budwood.sync.invalidation import Invalidated, OnInvalidated
 from budwood.sync.volume import Volume
-from budwood.volume.errors import BadInput, BudwoodError, Diverged
+from budwood.volume.calls import ADVANCE, SinceRequest
+from budwood.volume.errors import BadInput, BudwoodError, Diverged, Forgotten
 
 from .cli import Command
 
@@ -342,6 +344,25 @@ def richer(conflict):
 def broken(conflict):
     return conflict.nothing
 """
+
+
+def test_without_what_it_was_made_on_there_is_a_way_out(homes: Homes) -> None:
+    """The remote has forgotten it."""
+    home, remote = homes.folder / "two", homes.remote
+    withdraw = "UPDATE account SET balance = balance - 70 WHERE id = 1"
+    told = r"forgotten LSN 1, .*unpushed of 'bank'.*--keep-as NEW"
+    with diverged(homes, ACCOUNTS, withdraw, withdraw.replace("70", "80")), open_edge(home=home, remote=remote) as edge:
+        volume = edge.volume("bank")
+        edge.connection().remote.ask(ADVANCE, SinceRequest(volume.id.raw, since=2))
+        with pytest.raises(Forgotten, match=told):
+            replay(volume, "ours")
+        with pytest.raises(Forgotten, match=told):
+            diff("bank", home=home, remote=remote)
+        assert volume.status()["unpushed"] == 1
+        volume.reset(keep_as="kept")
+        edge.volume("kept").export(homes.folder / "kept.db")
+    with closing(apsw.Connection(str(homes.folder / "kept.db"))) as kept:
+        assert kept.execute("SELECT balance FROM account WHERE id = 1").fetchall() == [(20,)]
 
 
 def test_at_the_command_line(homes: Homes, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

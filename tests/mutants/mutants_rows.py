@@ -11,10 +11,17 @@ CASES: Final = "tests/integration/test_row_changes.py"
 DIFF: Final = "tests/integration/test_diff.py"
 REPLAY: Final = "tests/integration/test_replay.py"
 MERGED: Final = "tests/property/test_replay.py"
-
+MIXED: Final = "tests/property/test_mixed.py"
 PAGES: Final = "tests/property/test_merge.py"
 
 MUTANTS: Final = (
+    Mutant(
+        "mixed: a fork of what the remote has never heard of has that for its parent",
+        "sync/fork.py",
+        "(origin.vid, head.sync_remote) if origin.created else (origin.parent, origin.parent_lsn)\n",
+        "(origin.vid, head.sync_remote)\n",
+        (MIXED,),
+    ),
     Mutant(
         "merge: what was cut off here is not changed here",
         "sync/merge.py",

@@ -1,0 +1,478 @@
+"""Everything that may befall a volume, mixed: two homes, one store, and a dict of rows for every LSN there ever was.
+
+Each step is what a user does with whatever is there: rows changed by SQL, pushes, pulls, forks of now and of then, the
+ways out of a divergence, restores, renames, removals here and for everybody, imports of exports, retention and upkeep;
+plain or encrypted. Each of these has a machine or a test of its own; here they meet, and one begins with what another
+left behind. After each, whoever looks here, at the other home, by the lite client or at an old LSN finds the rows that
+the model has; and at the end everything, once more.
+
+The steps are drawn by a seed, each as likely as any other, and a failure tells all of them: what meets here takes long
+chains of steps, which hypothesis, that likes short ones, hardly comes to. MIXED_SEEDS=1000 tries as many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import budwood
+import budwood.lite
+from budwood.cli.upkeep import opened
+from budwood.remote.keyring import write_key
+from budwood.rows.difference import diff
+from budwood.rows.replay import replay
+from budwood.server.upkeep.rounds import Rounds
+from budwood.server.upkeep.upkeep import HASTY, Extent, Turn
+from budwood.sync.edge import Edge
+from budwood.sync.edge import open as open_edge
+from budwood.sync.volume import Volume
+from budwood.volume.calls import ADVANCE, SinceRequest
+from budwood.volume.errors import BudwoodError, Diverged, Forgotten, NotFound
+
+SEEDS = int(os.environ.get("MIXED_SEEDS", "6"))
+MOST_STEPS = 150
+KEYS = 30
+SIZES = (0, 1, 100, 3000, 9000)
+"""Of a row's text; 0: the row goes. The larger ones have pages of their own."""
+MOST_HERE = 4
+"""Volumes of one home."""
+
+Rows = dict[int, str]
+
+
+@dataclass
+class There:
+    """A volume as the store has it; the index is the LSN."""
+
+    history: list[Rows]
+    origin: There | None = None
+    """What the store knows of, and this was forked from."""
+    known: bool = False
+    removed: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is nothing that its pages could come from."""
+        return self.removed or (not self.known and self.origin is not None and self.origin.removed)
+
+    def forked(self, lsn: int) -> There:
+        return There(self.history[: lsn + 1], self if self.known else self.origin)
+
+
+@dataclass
+class Here:
+    """A volume as one home has it."""
+
+    there: There
+    sync: int = 0
+    unpushed: list[Rows] = field(default_factory=list[Rows])
+    bound: str = ""
+
+    @property
+    def rows(self) -> Rows:
+        return self.unpushed[-1] if self.unpushed else self.there.history[self.sync]
+
+    @property
+    def head(self) -> int:
+        return len(self.there.history) - 1
+
+    @property
+    def has_table(self) -> bool:
+        return bool(self.sync or self.unpushed)
+
+
+class Quiet:
+    """Who waits for the upkeep, and hears of its failures alone."""
+
+    def turned(self, log: str, turn: Turn) -> None: ...
+
+    def left(self, log: str, why: BudwoodError) -> None: ...
+
+    def failed(self, log: str, error: BudwoodError) -> None:
+        raise AssertionError(f"{log}: {error}") from error
+
+    def deleted(self, log: str, objects: int) -> None: ...
+
+
+def rows_of(db: Any) -> Rows:
+    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 't'").fetchall():
+        return {}
+    return dict(db.execute("SELECT k, v FROM t").fetchall())
+
+
+def merged(base: Rows, ours: Rows, theirs: Rows) -> Rows:
+    """What was changed here since `base`, on `theirs`; where both have, ours."""
+    changed = {key for key in {*base, *ours} if base.get(key) != ours.get(key)}
+    kept = {key: value for key, value in theirs.items() if key not in changed}
+    return kept | {key: ours[key] for key in changed if key in ours}
+
+
+def is_refused(call: Callable[[], object], *errors: type[BudwoodError]) -> bool:
+    with pytest.raises(errors):
+        call()
+    return True
+
+
+class Mixed:
+    def __init__(self, folder: Path, dice: random.Random) -> None:
+        self.folder = folder
+        self.dice = dice
+        self.url = f"file://{folder}/store"
+        (folder / "store").mkdir()
+        self.edges = [self._open(0), self._open(1)]
+        self.here: list[dict[str, Here]] = [{}, {}]
+        self.names: dict[str, There] = {}
+        """The remote's."""
+        self.said: list[str] = []
+        """What was done."""
+        self._count = 0
+
+    def _open(self, number: int) -> Edge:
+        return open_edge(home=self.folder / f"home{number}", remote=self.url)
+
+    def close(self) -> None:
+        for edge in self.edges:
+            edge.close()
+
+    def run(self, steps: int) -> None:
+        self.create()
+        for _ in range(steps):
+            self.dice.choice(STEPS)(self)
+        for number, copies in enumerate(self.here):
+            for name, copy in copies.items():
+                self._look(number, name, copy)
+        for name, there in self.names.items():
+            for lsn in range(1, len(there.history)):
+                self._look_back(name, there, lsn)
+
+    def _pick(self, what: str) -> tuple[int, str, Here, Volume]:
+        """A volume that is here, and of which the store has all that is not; `what` is done to it."""
+        number = self.dice.choice([number for number in (0, 1) if self.here[number]])
+        name = self.dice.choice(sorted(self.here[number]))
+        self.said.append(f"{what} {name}, home {number}")
+        return number, name, self.here[number][name], self.edges[number].volume(name)
+
+    def _pick_there(self, what: str) -> tuple[str, There]:
+        name = self.dice.choice(sorted(self.names))
+        self.said.append(f"{what} {name}, on the remote")
+        return name, self.names[name]
+
+    def _new_name(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def _connected(self, number: int, name: str) -> Any:
+        return budwood.connect(name, home=self.folder / f"home{number}", remote=self.url, mode="rw")
+
+    def _look(self, number: int, name: str, copy: Here) -> None:
+        try:
+            with closing(self._connected(number, name)) as db:
+                assert rows_of(db) == copy.rows
+        except NotFound:
+            assert copy.there.is_gone, "pages that were never fetched"
+        except Forgotten:
+            assert copy.there.is_gone or copy.sync < copy.head, "pages that were never fetched"
+        status = self.edges[number].volume(name).status()
+        assert (status["unpushed"] or 0) == len(copy.unpushed), status
+
+    def _look_back(self, name: str, there: There, lsn: int) -> None:
+        try:
+            with closing(budwood.lite.connect(self.url, name, lsn)) as db:
+                assert rows_of(db) == there.history[lsn]
+        except Forgotten:
+            assert lsn < len(there.history) - 1
+
+    # What happens to rows
+
+    def _change(self, db: Any, rows: Rows) -> None:
+        """Each row gets a text that no row ever had, or goes."""
+        for key in self.dice.sample(range(1, KEYS + 1), self.dice.randint(1, 5)):
+            size = self.dice.choice(SIZES)
+            self._count += 1
+            if size:
+                rows[key] = f"{self._count} " + "x" * size
+                db.execute("INSERT OR REPLACE INTO t VALUES (?, ?)", (key, rows[key]))
+            else:
+                rows.pop(key, None)
+                db.execute("DELETE FROM t WHERE k = ?", (key,))
+
+    def _write(self, number: int, name: str) -> None:
+        copy = self.here[number][name]
+        rows = dict(copy.rows)
+        with closing(self._connected(number, name)) as db, db:
+            db.execute("CREATE TABLE IF NOT EXISTS t(k INTEGER PRIMARY KEY, v TEXT)")
+            self._change(db, rows)
+        if rows != copy.rows or not copy.has_table:
+            copy.unpushed.append(rows)
+        self._look(number, name, copy)
+
+    def create(self) -> None:
+        number = self.dice.randrange(2)
+        if len(self.here[number]) < MOST_HERE:
+            name = self._new_name()
+            self.said.append(f"create {name}, home {number}")
+            self.edges[number].create(name)
+            self.here[number][name] = Here(There([{}]))
+            self._write(number, name)
+
+    def write(self) -> None:
+        number, name, copy, _ = self._pick("write")
+        if not copy.there.is_gone:
+            self._write(number, name)
+
+    def write_there(self) -> None:
+        """By the lite client, whose commit is the remote's."""
+        if self.names:
+            name, there = self._pick_there("write")
+            rows = dict(there.history[-1])
+            with closing(budwood.lite.connect(self.url, name)) as db, db:
+                self._change(db, rows)
+            if rows != there.history[-1]:
+                there.history.append(rows)
+
+    # What happens between homes
+
+    def push(self) -> None:
+        _, name, copy, volume = self._pick("push")
+        there = copy.there
+        if there.is_gone and (copy.unpushed or not there.known):
+            assert is_refused(volume.push, NotFound, Forgotten, Diverged)
+            return
+        if copy.unpushed and copy.sync != copy.head:
+            assert is_refused(volume.push, Diverged)
+            return
+        try:
+            volume.push()
+        except Forgotten:
+            assert not there.known, "a fork of what was forgotten before anybody heard of the fork"
+            return
+        if copy.unpushed:
+            there.history.append(copy.unpushed[-1])
+            copy.sync, copy.unpushed = copy.head, []
+        if copy.sync and not copy.bound and not there.removed:
+            there.known, copy.bound = True, name
+            self.names[name] = there
+        assert volume.status()["lsn"] == str(copy.sync)
+
+    def pull(self) -> None:
+        number, name, copy, volume = self._pick("pull")
+        if not copy.there.known:
+            return
+        if copy.there.removed:
+            assert is_refused(volume.pull, NotFound)
+        elif copy.unpushed and copy.sync != copy.head:
+            assert is_refused(volume.pull, Diverged)
+        else:
+            volume.pull()
+            copy.sync = copy.head
+        self._look(number, name, copy)
+
+    def settle(self) -> None:
+        """What diverged, and what didn't."""
+        way = self.dice.choice(["replay", "reset", "keep"])
+        number, name, copy, volume = self._pick(way)
+        there, base, ours = copy.there, copy.sync, copy.rows
+        if not there.known or there.removed:
+            return
+        made = there.history[-1]
+        if way == "replay":
+            try:
+                replay(volume, "ours")
+            except Forgotten:
+                assert copy.unpushed, "what it was made on was forgotten"
+                return
+            if base == copy.head:
+                return
+            made = merged(there.history[base], ours, made)
+        elif way == "reset":
+            volume.reset(discard=True)
+        else:
+            kept = self._new_name()
+            volume.reset(keep_as=kept)
+            if copy.unpushed:
+                # It begins where the two parted.
+                self.here[number][kept] = Here(there.forked(base), base, [ours])
+        copy.sync = copy.head
+        copy.unpushed = [made] * (volume.status()["unpushed"] or 0)
+        assert len(copy.unpushed) <= 1
+        assert copy.unpushed or made == there.history[-1]
+        self._look(number, name, copy)
+
+    def clone(self) -> None:
+        if not self.names:
+            return
+        number = self.dice.randrange(2)
+        name, there = self._pick_there(f"clone to home {number}")
+        if name not in self.here[number] and all(copy.there is not there for copy in self.here[number].values()):
+            self.edges[number].clone(name)
+            self.here[number][name] = Here(there, len(there.history) - 1, bound=name)
+            self._look(number, name, self.here[number][name])
+
+    # What happens to volumes
+
+    def fork(self) -> None:
+        number, name, copy, _ = self._pick("fork")
+        new, edge, there = self._new_name(), self.edges[number], copy.there
+        if there.is_gone or len(self.here[number]) >= MOST_HERE:
+            return
+        self.here[number][new] = Here(there.forked(copy.sync), copy.sync, [copy.rows] if copy.unpushed else [])
+        edge.fork(name, new)
+        self._look(number, new, self.here[number][new])
+
+    def fork_past(self) -> None:
+        """By the remote, where it has no name as yet."""
+        number, name, copy, _ = self._pick("fork the past of")
+        if not copy.there.known or copy.there.removed or len(self.here[number]) >= MOST_HERE:
+            return
+        new, lsn = self._new_name(), self.dice.randint(1, copy.head)
+        try:
+            self.edges[number].fork(name, new, lsn=lsn)
+        except Forgotten:
+            assert lsn < copy.head
+            return
+        made = self.here[number][new] = Here(copy.there.forked(lsn), lsn)
+        made.there.known = True
+        self._look(number, new, made)
+
+    def restore(self) -> None:
+        number, name, copy, volume = self._pick("restore")
+        if not copy.there.known or copy.there.removed:
+            return
+        lsn = self.dice.randint(max(1, copy.head - 4), copy.head)
+        if copy.unpushed:
+            assert is_refused(lambda: volume.restore(lsn=lsn), Diverged)
+            return
+        try:
+            volume.restore(lsn=lsn)
+        except Forgotten:
+            assert lsn < copy.head
+            return
+        finally:
+            # It pulls first.
+            copy.sync = int(volume.status()["lsn"].partition("+")[0])
+        made = copy.there.history[lsn]
+        copy.unpushed = [made] * (volume.status()["unpushed"] or 0)
+        assert copy.unpushed or made == copy.rows
+        self._look(number, name, copy)
+
+    def mv(self) -> None:
+        number, name, copy, _ = self._pick("mv")
+        new = self._new_name()
+        if copy.there.removed:
+            return
+        self.edges[number].mv(name, new)
+        self.here[number][new] = self.here[number].pop(name)
+        if copy.bound == name:
+            copy.bound = new
+            if self.names.get(name) is copy.there:
+                self.names[new] = self.names.pop(name)
+        self._look(number, new, copy)
+
+    def rm(self) -> None:
+        everywhere = self.dice.random() < 0.3
+        number, name, copy, _ = self._pick(f"rm{' everywhere' * everywhere}")
+        edge = self.edges[number]
+        if (copy.there.removed and everywhere) or sum(map(len, self.here)) == 1:
+            return
+        if copy.unpushed:
+            assert is_refused(lambda: edge.rm(name, remote=everywhere), Diverged)
+        edge.rm(name, discard=True, remote=everywhere)
+        del self.here[number][name]
+        if everywhere and copy.there.known:
+            copy.there.removed = True
+            for gone in [each for each, there in self.names.items() if there is copy.there]:
+                del self.names[gone]
+                if gone == copy.bound:
+                    assert is_refused(partial(edge.clone, gone), NotFound)
+
+    def export_and_import(self) -> None:
+        number, _, copy, volume = self._pick("export")
+        path, new = self.folder / "exported.db", self._new_name()
+        if copy.there.is_gone or copy.sync < copy.head:
+            return
+        volume.export(path, overwrite=True)
+        with closing(sqlite3.connect(path)) as db:
+            assert rows_of(db) == copy.rows
+        if len(self.here[number]) < MOST_HERE:
+            self.edges[number].import_(path, new)
+            self.here[number][new] = Here(There([{}]), 0, [copy.rows])
+            self._look(number, new, self.here[number][new])
+
+    # What happens to the past
+
+    def forget(self) -> None:
+        number, _, copy, volume = self._pick("forget the past of")
+        if copy.there.known and not copy.there.removed:
+            since = max(1, copy.head - self.dice.randrange(4))
+            self.edges[number].connection().remote.ask(ADVANCE, SinceRequest(volume.id.raw, since=since))
+
+    def tend(self) -> None:
+        """The edges' node ends, upkeep goes round, and they come back."""
+        self.said.append("tend")
+        if not self.names:
+            return
+        self.close()
+        anyio.run(self._tended, backend="asyncio")
+        self.edges = [self._open(0), self._open(1)]
+
+    async def _tended(self) -> None:
+        async with opened(self.url, HASTY) as node:
+            await Rounds(node.logs, node.upkeep, Quiet(), Extent.ALL).once()
+
+    def look_back(self) -> None:
+        if self.names:
+            name, there = self._pick_there("look back at")
+            self._look_back(name, there, self.dice.randint(1, len(there.history) - 1))
+
+    def compare(self) -> None:
+        """Two LSNs."""
+        number, name, copy, _ = self._pick("compare LSNs of")
+        if not copy.there.known or copy.there.removed:
+            return
+        lsns = [self.dice.randint(max(1, copy.head - 3), copy.head) for _ in range(2)]
+        before, after = (copy.there.history[lsn] for lsn in lsns)
+        try:
+            with diff(*(f"{name}@{lsn}" for lsn in lsns), home=self.folder / f"home{number}", remote=self.url) as found:
+                changed = {change.key[0]: (change.old, change.new) for change in found.rows()}
+        except Forgotten:
+            assert min(lsns) < copy.head
+            return
+        assert changed == {
+            key: tuple((key, rows[key]) if key in rows else None for rows in (before, after))
+            for key in {*before, *after}
+            if before.get(key) != after.get(key)
+        }
+
+
+STEPS = (
+    *(6 * [Mixed.write]), *(2 * [Mixed.write_there]), *(5 * [Mixed.push]), *(2 * [Mixed.pull]), *(2 * [Mixed.settle]),
+    *(2 * [Mixed.clone]), *(3 * [Mixed.fork]), Mixed.fork_past, Mixed.restore, Mixed.mv, *(2 * [Mixed.rm]),
+    Mixed.create, Mixed.export_and_import, Mixed.forget, Mixed.tend, Mixed.look_back, Mixed.compare,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_befalls_volumes_everybody_reads_the_rows_of_their_lsn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    if seed % 2:
+        write_key(tmp_path / "key")
+        monkeypatch.setenv("BUDWOOD_KEY_FILE", str(tmp_path / "key"))
+    mixed = Mixed(tmp_path, random.Random(seed))
+    with ExitStack() as stack:
+        stack.callback(lambda: mixed.close())
+        try:
+            mixed.run(MOST_STEPS)
+        except BaseException as error:
+            error.add_note("\n".join(mixed.said))
+            raise

@@ -324,8 +324,8 @@ class Volume:
             return self.moment(head.sync_remote)
         except Forgotten as error:
             raise Forgotten(
-                f"the remote has forgotten LSN {head.sync_remote}, on which what is unpushed of {self.name!r} was made, "
-                "so that its rows can't be told from the others any more; "
+                f"the remote has forgotten LSN {head.sync_remote}, on which what is unpushed of {self.name!r} was "
+                "made, so that its rows can't be told from the others any more; "
                 f"`budwood reset {self.name} --keep-as NEW` makes all of it a volume of its own, to be looked at here",
                 oldest=error.oldest,
             ) from None

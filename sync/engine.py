@@ -98,7 +98,7 @@ class Engine:
                 f"fetch the whole volume with `budwood fetch {record.name}`"
             ) from None
         except Forgotten as error:
-            raise _forgotten_sync_point(record, head, error.oldest) from None
+            raise forgotten_sync_point(record, head, error.oldest) from None
         source = f"the answer of {connection.url}"
         if (found.snapshot.vid, found.snapshot.lsn) != (vid.raw, head.sync_remote):
             raise Corrupt(source, f"it speaks of another view than LSN {head.sync_remote} of volume {vid}")
@@ -155,7 +155,7 @@ class Engine:
         try:
             yield
         except Forgotten as error:
-            raise _forgotten_sync_point(self.local.record(), head, error.oldest) from None
+            raise forgotten_sync_point(self.local.record(), head, error.oldest) from None
         except Unavailable as error:
             if type(error) is not Unavailable or not pages:
                 raise
@@ -170,8 +170,8 @@ def _forgotten(name: str, lsn: int, oldest: int) -> Forgotten:
     return Forgotten(f"the remote has forgotten LSN {lsn} of volume {name!r}: pull it, or read {newer}", oldest=oldest)
 
 
-def _forgotten_sync_point(record: VolumeRecord, head: Head, oldest: int) -> Forgotten:
-    """A page is read that isn't here, and the remote has it no more."""
+def forgotten_sync_point(record: VolumeRecord, head: Head, oldest: int, missing: str = "this page") -> Forgotten:
+    """Something of it is needed that isn't here, and the remote has it no more."""
     name = record.name
     if not record.created:
         way_out = f"{name!r} is a fork of it that was never pushed: it keeps its commits and the pages that are here"
@@ -183,7 +183,7 @@ def _forgotten_sync_point(record: VolumeRecord, head: Head, oldest: int) -> Forg
     else:
         way_out = f"move on with `budwood pull {name}`"
     return Forgotten(
-        f"the remote has forgotten LSN {head.sync_remote} of volume {name!r}{_left(oldest)}, and this page isn't here; "
+        f"the remote has forgotten LSN {head.sync_remote} of volume {name!r}{_left(oldest)}, and {missing} isn't here; "
         f"{way_out}",
         oldest=oldest,
     )

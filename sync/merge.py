@@ -73,7 +73,7 @@ def _laid_over(volume: Volume, mine: LocalSnapshot, to: SnapshotInfo) -> Change:
             f"volume {volume.name!r} is a SQLite database, whose pages say something about each other: its rows are "
             f"merged by `budwood replay {volume.name}`"
         )
-    base = volume.moment(head.sync_remote).length if head.sync_remote else 0
+    base = volume.base(head).length if head.sync_remote else 0
     written = mine.local.unpushed(mine.transaction, head)
     theirs = volume.changed_between(head.sync_remote, to.lsn)
     if head.floor < base:

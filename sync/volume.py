@@ -26,7 +26,7 @@ from ..volume.protocols import Row, Snapshot
 from ..volume.wire import SnapshotInfo
 from .confirm import Confirmed, confirm, waited_sync_lock
 from .connection import origin
-from .engine import Engine
+from .engine import Engine, forgotten_sync_point
 from .invalidation import Invalidation
 from .local_volume import Local, SyncState
 from .overlay import Overlay
@@ -323,12 +323,7 @@ class Volume:
         try:
             return self.moment(head.sync_remote)
         except Forgotten as error:
-            raise Forgotten(
-                f"the remote has forgotten LSN {head.sync_remote}, on which what is unpushed of {self.name!r} was "
-                "made, so that its rows can't be told from the others any more; "
-                f"`budwood reset {self.name} --keep-as NEW` makes all of it a volume of its own, to be looked at here",
-                oldest=error.oldest,
-            ) from None
+            raise forgotten_sync_point(self._local.record(), head, error.oldest, "what was there") from None
 
     def view_row(self, view: Snapshot | None) -> Row:
         head = self._local.peek()

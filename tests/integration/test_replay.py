@@ -350,7 +350,7 @@ def test_without_what_it_was_made_on_there_is_a_way_out(homes: Homes) -> None:
     """The remote has forgotten it."""
     home, remote = homes.folder / "two", homes.remote
     withdraw = "UPDATE account SET balance = balance - 70 WHERE id = 1"
-    told = r"forgotten LSN 1, .*unpushed of 'bank'.*--keep-as NEW"
+    told = r"forgotten LSN 1 of volume 'bank'.*and what was there isn't here.*--keep-as NEW"
     with diverged(homes, ACCOUNTS, withdraw, withdraw.replace("70", "80")), open_edge(home=home, remote=remote) as edge:
         volume = edge.volume("bank")
         edge.connection().remote.ask(ADVANCE, SinceRequest(volume.id.raw, since=2))

@@ -23,9 +23,8 @@ the protocol is taken for one, and the error names the URL and what to look at.
 from __future__ import annotations
 
 import math
-import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -305,11 +304,11 @@ class Exchange:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             raise BadInput(f"{self.url} can't be asked: {_words(error)}") from error
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
-            causes = list(_system_errors(error))
-            said = ", ".join(dict.fromkeys(map(_said, causes))) or _words(error)
+            from .connect_failure import was_reset, words_of
+
+            said = words_of(error) or _words(error)
             failure = Unavailable(f"can't reach {self.url} ({said}): is a node listening there?")
-            was_reset = any(isinstance(cause, ConnectionResetError) for cause in causes)
-            raise (_NotNow(failure, sent=False) if was_reset else failure) from error
+            raise (_NotNow(failure, sent=False) if was_reset(error) else failure) from error
         except httpx.HTTPError as error:
             words = f"no answer from {self.url} ({_words(error)}; request {request_id})"
             words = f"{words}: try again, and check that a Budwood node listens there"
@@ -487,26 +486,6 @@ def _content(body: bytes) -> bytes | AsyncIterator[bytes] | None:
             yield body[at : at + _PIECE_BYTES]
 
     return pieces()
-
-
-def _system_errors(error: BaseException | None) -> Iterator[OSError]:
-    """Of what the libraries made of it the bottom: one for each address that was tried. TLS's errors have numbers of
-    their own, and speak for themselves."""
-    import ssl
-
-    if isinstance(error, BaseExceptionGroup):
-        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _system_errors(each)
-    elif isinstance(error, OSError) and error.errno:
-        if not isinstance(error, ssl.SSLError):
-            yield error
-    elif error is not None:
-        yield from _system_errors(error.__cause__ or error.__context__)
-
-
-def _said(error: OSError) -> str:
-    """In the system's words. A resolver's errors have numbers of their own, below 0."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
 
 
 def _words(error: Exception) -> str:

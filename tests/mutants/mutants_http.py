@@ -56,9 +56,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a worker that ends with callers in its queue turns them away",
-        "remote/exchange.py",
-        "            was_reset = any(isinstance(cause, ConnectionResetError) for cause in causes)\n",
-        "            was_reset = False\n",
+        "remote/connect_failure.py",
+        "isinstance(cause, ConnectionResetError) for",
+        "False and cause for",
         ("tests/integration/test_remote_garbage.py", "-k", "reset_before"),
     ),
     Mutant(

@@ -70,7 +70,8 @@ class Operations(pyfuse3.Operations):
         if len(name) > LONGEST_NAME:
             raise FUSEError(errno.ENAMETOOLONG)
         # What is no text is no name of ours.
-        node = parent.children.get(name.decode(errors="surrogateescape"))
+        text = name.decode(errors="surrogateescape")
+        node = parent.children.get(text) or await self._just_made(parent, text)
         if node is None:
             return negative_entry()
         if isinstance(node, File):
@@ -176,6 +177,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        await self._naming.refresh()
         directory = self._directory(inode)
         children, directory.listed = directory.children, trio.current_time()
         fh = self._number()
@@ -219,7 +221,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         parent, text = self._directory(parent_inode), text_of(name)
-        node = parent.children.get(text)
+        node = parent.children.get(text) or await self._just_made(parent, text)
         if node is not None and flags & os.O_EXCL:
             raise FUSEError(errno.EEXIST)
         if node is None:
@@ -230,6 +232,10 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
         return await self._open(self._node(inode), flags, ctx)
+
+    async def _just_made(self, parent: Directory, name: str) -> Node | None:
+        """What another process has called so since the names were looked at."""
+        return parent.children.get(name) if await self._naming.refresh() else None
 
     async def _make(self, parent: Directory, name: str, mode: int, ctx: RequestContext) -> Node:
         split = split_name(name)
@@ -245,12 +251,19 @@ class Operations(pyfuse3.Operations):
     async def _open(self, node: Node, flags: int, ctx: RequestContext) -> FileInfo:
         fh = self._number()
         if isinstance(node, File):
-            await self._naming.bring(node)
             # The locker opens it for its locks alone, and is no writer (swap.py).
             cut = bool(flags & os.O_TRUNC)
             writable = (cut or flags & os.O_ACCMODE != os.O_RDONLY) and ctx.pid not in own_threads
             blind = cut or flags & os.O_ACCMODE == os.O_WRONLY
-            handle = await node.open(writable=writable, blind=writable and blind)
+            try:
+                await self._naming.bring(node)
+                handle = await node.open(writable=writable, blind=writable and blind)
+            except NotFound:
+                await self._naming.refresh()
+                if node.parent is None:
+                    # Its name has gone with it, or is another volume's: the kernel looks it up again.
+                    raise FUSEError(errno.ESTALE) from None
+                raise
             self._files[fh] = node, handle
             if cut:
                 await self._cut(fh, node, handle)

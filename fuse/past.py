@@ -72,8 +72,9 @@ class PastImage(Image):
     def misses(self) -> Misses:
         return self._misses
 
-    def look(self) -> None:
+    def look(self) -> bool:
         self.view, self._misses = self._past.view()
+        return False
 
 
 def files_of(past: dict[str, Past]) -> MakeFile:

@@ -55,6 +55,7 @@ from ..volume.request_id import HEADER, RequestIds, is_request_id
 from ..volume.wire import PagesHead, PartReader, from_wire
 from .connections import KEPT_SECONDS, Connection, Connections, NoneFree
 from .deadline import seconds_left, within
+from .import_httpx import import_httpx
 from .page_answers import PagesRequested, Parts, Read, frames_of
 
 if TYPE_CHECKING:
@@ -267,6 +268,7 @@ class Exchange:
     ) -> AsyncGenerator[httpx.Response, None]:
         """The response, its body unread. What goes wrong on the way, reading it included, comes as an error of ours."""
         # Loading it takes as long as a query: only once there is something to send.
+        import_httpx()
         import httpx
 
         timing, changes = self.timing, row.changes

@@ -9,6 +9,7 @@ import msgspec
 from ..volume.calls import ErrorBody
 from ..volume.errors import Unavailable
 from ..volume.wire import from_wire
+from .import_httpx import import_httpx
 from .token import Tokens
 
 _SECONDS: Final = 10.0
@@ -16,6 +17,7 @@ _SECONDS: Final = 10.0
 
 def metrics_text(url: str, token: str = "") -> str:
     """Raises Unavailable where nobody answers, and what a node answers: Unauthorized, Forbidden."""
+    import_httpx()
     import httpx
 
     shown = Tokens.of(token).for_remote(url)

@@ -52,8 +52,13 @@ class Entry(NamedTuple):
     """In bytes: the content's, or the link's."""
     unpushed: int
     """Local commits that the remote doesn't have."""
-    here: bool
-    """False: a file of the remote that is no volume of this home yet; `adopt` makes it one."""
+    head: Head | None
+    """Of a file that is a volume of this home."""
+
+    @property
+    def here(self) -> bool:
+        """False: a file of the remote that is no volume of this home yet; `adopt` makes it one."""
+        return self.kind != "file" or self.head is not None
 
 
 class Namespace:
@@ -255,10 +260,10 @@ class Namespace:
             head = unpack_head(record.vid, raw) if part is None else part.head
             if head.unpushed:
                 attributes = self._written(txn, part, record.vid, head, attributes)
-            return Entry(record.name, "file", record.vid, attributes, head.length, head.unpushed, here=True)
+            return Entry(record.name, "file", record.vid, attributes, head.length, head.unpushed, head)
         kind = record.kind
         length = attributes.size if kind == "file" else len(attributes.link.encode())
-        return Entry(record.name, kind, record.target, attributes, length, 0, here=kind != "file")
+        return Entry(record.name, kind, record.target, attributes, length, 0, None)
 
     def _written(self, txn: Txn, part: VolumeTail | None, vid: bytes, head: Head, attributes: Attributes) -> Attributes:
         """A crash may have come between a commit and what the name tells of it."""

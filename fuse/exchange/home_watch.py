@@ -54,7 +54,8 @@ class HomeWatch:
         self._renamed = renamed
         self._change = -1
         self._version = naming.namespace.version()
-        self._heads = raw_heads(self._environment)
+        self._heads: dict[bytes, bytes] = {}
+        """As they were looked at last. The first look is at all: the names were read before."""
         self._behind: set[bytes] = set()
         """Volumes whose files could not move on yet, or may do so by this process's own doing in a moment."""
         self._moves: set[bytes] = set()

@@ -73,7 +73,8 @@ class Handle:
 class Image:
     __slots__ = ("_at", "_counter_floor", "_length", "_shown", "busy", "overlay", "seen", "services", "view", "volume")
 
-    def __init__(self, services: ImageServices, length: int) -> None:
+    def __init__(self, services: ImageServices, length: int, head: Head | None = None) -> None:
+        """`head`: of a volume that is here, and that is so long."""
         self.services = services
         self.volume: Volume | None = None
         """None until it is first needed: thousands of files are only listed."""
@@ -84,8 +85,8 @@ class Image:
         self.seen: tuple[int, int] | None = None
         """(LSN, generation) that the kernel's cached pages are of."""
         self._length = length
-        self._at: tuple[int, int] | None = None
-        """(LSN, generation) that this length is of, if it was ever looked at."""
+        self._at = None if head is None else (head.lsn, head.generation)
+        """(LSN, generation) that this length is of, as far as it is known."""
         self._shown = -1
         self._counter_floor = -1
 
@@ -118,15 +119,16 @@ class Image:
 
     # Views
 
-    def learn(self, volume: Volume, length: int) -> None:
-        """Before it is first opened."""
+    def learn(self, volume: Volume, head: Head) -> None:
+        """Before it is first opened. What was told of its length stays told, until somebody opens it or it moves."""
         self.volume = volume
-        if self.view is None:
-            self._length = length
+        if self._at is None and self.view is None:
+            self._at, self._length = (head.lsn, head.generation), head.length
 
-    def look(self) -> None:
-        """Show the volume's head, which nobody has open."""
-        self.view = self.newest()
+    def look(self) -> bool:
+        """Show the volume's head, which nobody has open; whether the kernel was told of another."""
+        view = self.view = self.newest()
+        return self._at not in (None, (view.head.lsn, view.head.generation))
 
     def newest(self) -> LocalSnapshot:
         return LocalSnapshot(self.known_volume.local, NEVER_WAIT)
@@ -156,7 +158,7 @@ class Image:
 
     def shows(self, head: Head) -> bool:
         if self.view is None:
-            return self._at in ((head.lsn, head.generation), None) and self._length == head.length
+            return self._at == (head.lsn, head.generation)
         return self.is_of(head)
 
     @property

@@ -83,6 +83,7 @@ class File(Node):
     __slots__ = (
         "_here",
         "_hiding",
+        "_sent_back",
         "dated",
         "handles",
         "held_mtime",
@@ -111,6 +112,8 @@ class File(Node):
         """
         self._here = here
         self._hiding: trio.Event | None = None
+        self._sent_back = False
+        """Whether who came to open it last was told to look it up again."""
 
     @property
     def length(self) -> int:
@@ -169,11 +172,15 @@ class File(Node):
                 if self.image.view is None:
                     self._drop_strange_wal()
                 try:
-                    self._take(writable=writable)
-                    break
+                    moved = self._take(writable=writable)
                 except Busy:
                     if trio.current_time() > deadline:
                         raise
+                else:
+                    if moved:
+                        await self._tell_kernel()
+                    self._sent_back = False
+                    break
             await trio.sleep(PAUSE_SECONDS)
         handle = Handle(writable=writable, blind=blind)
         self.handles.add(handle)
@@ -181,6 +188,19 @@ class File(Node):
             # SQLite takes a -journal that is there and can't be opened for a hot one, and read-only it rolls none back.
             await self._hiding.wait()
         return handle
+
+    async def _tell_kernel(self) -> None:
+        """Another process has committed, and who opens the file is quicker than home_watch.py: by the length that the
+        kernel knows, a program would read as much of the new content as there was of the old, and append in its midst.
+        """
+        self.touch()
+        if not self._sent_back:
+            # The kernel asks for its length and comes again. It does so once: whoever it sends then has to be let in.
+            self._sent_back = True
+            self._rest(cached=False)
+            await self.services.invalidate(self)
+            raise pyfuse3.FUSEError(errno.ESTALE)
+        await self.services.invalidate(self)
 
     def hiding(self) -> trio.Event:
         """Nobody opens it until this is set: the kernel is being told that its -journal has gone."""
@@ -204,15 +224,17 @@ class File(Node):
         for sidecar in list(self.sidecars):
             self.services.remove_sidecar(sidecar)
 
-    def _take(self, *, writable: bool) -> None:
+    def _take(self, *, writable: bool) -> bool:
+        """Whether the kernel was told of another state."""
         image = self.image
         fresh = writable and image.known_volume.local.keep_write_lock()
         try:
             if image.view is None:
-                image.look()
-            elif fresh and not image.is_of(image.known_volume.local.peek()):
+                return image.look()
+            if fresh and not image.is_of(image.known_volume.local.peek()):
                 # Another process has committed since; the view moves on in a moment (home_watch.py).
                 raise Busy(f"volume {image.known_volume.name!r} was changed a moment ago: try again")
+            return False
         except BaseException:
             if fresh:
                 image.known_volume.local.drop_write_lock()

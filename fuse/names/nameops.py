@@ -21,6 +21,7 @@ import trio
 from ...sync.attributes import Attributes
 from ...sync.edge import Edge
 from ...sync.namespace import Entry, Namespace
+from ...sync.tables import Head
 from ...sync.volume import Volume
 from ...volume.errors import BudwoodError
 from ...volume.ids import check_name
@@ -59,9 +60,9 @@ def text_of(name: bytes) -> str:
         raise pyfuse3.FUSEError(errno.EILSEQ) from None
 
 
-def _measured(find: Callable[[str], Volume], path: str) -> tuple[Volume, int]:
+def _found(find: Callable[[str], Volume], path: str) -> tuple[Volume, Head]:
     volume = find(path)
-    return volume, volume.local.peek().length
+    return volume, volume.local.peek()
 
 
 class Naming:
@@ -133,11 +134,12 @@ class Naming:
             try:
                 path = file.path
                 find = self.edge.volume_here if file.here else self.namespace.adopt
-                volume, length = await trio.to_thread.run_sync(_measured, find, path, limiter=self._adoptions)
+                volume, head = await trio.to_thread.run_sync(_found, find, path, limiter=self._adoptions)
                 if volume.id.raw != file.vid:
-                    # Another process gave the name to another volume: the tree hears of it in a moment.
+                    # Another process gave the name to another volume: the kernel looks it up again.
+                    await self.refresh()
                     raise pyfuse3.FUSEError(errno.ESTALE)
-                file.image.learn(volume, length)
+                file.image.learn(volume, head)
             finally:
                 self._coming.pop(file).set()
 
@@ -165,7 +167,7 @@ class Naming:
             self._free(parent, name)
             volume = await self._change(lambda: self.namespace.make_file(path, attributes))
             file = File(self.tree.number(), attributes, self.tree.services, volume.id.raw, Image(self.tree.services, 0))
-            file.image.learn(volume, 0)
+            file.image.learn(volume, volume.local.peek())
             self.tree.add(parent, name, file)
             return file
 
@@ -212,7 +214,7 @@ class Naming:
         assert mark is not None
         assert mark.parted is not None
         assert file.parent is not None
-        file.image.learn(volume, volume.local.peek().length)
+        file.image.learn(volume, volume.local.peek())
         wal = Wal(volume, LocalFile(path.parent, path.name), self.tree.services.background)
         wal.resume(mark.parted)
         file.writeback.wal = wal

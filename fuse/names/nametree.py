@@ -31,7 +31,7 @@ MakeFile: TypeAlias = Callable[[int, Attributes, Services, Entry], File]
 
 
 def _file(ino: int, attributes: Attributes, services: Services, entry: Entry) -> File:
-    return File(ino, attributes, services, entry.vid, Image(services, entry.length), here=entry.here)
+    return File(ino, attributes, services, entry.vid, Image(services, entry.length, entry.head), here=entry.here)
 
 
 class Tree:
@@ -107,7 +107,7 @@ class Tree:
             return None
         fresh = File(self.number(), file.attributes, self.services, file.vid, Image(self.services, 0))
         head = volume.local.peek()
-        fresh.image.learn(volume, head.length)
+        fresh.image.learn(volume, head)
         fresh.note_moved(head)
         self.drop(file)
         self.add(parent, name, fresh)

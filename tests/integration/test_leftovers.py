@@ -51,7 +51,7 @@ from budwood.volume.segment import SegmentIndex, SegmentWriter
 from ..reread import reread
 from ..rolling import memory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+pytestmark = pytest.mark.anyio
 
 PAGE = 512
 ANN = ClientId.new()

@@ -36,7 +36,7 @@ from ..second_reader import Damaged, Store, TooNew
 from ..second_reader.live import Liveness
 from .test_collection import INTERVAL_MS, Filled, Scene
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+pytestmark = pytest.mark.anyio
 
 
 @dataclass

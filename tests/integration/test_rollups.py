@@ -57,7 +57,7 @@ from ..rolling import (
 )
 from .test_streams_stop import UNFOLLOWED, append, stands_still
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

@@ -68,9 +68,9 @@ def forgotten(old: Old) -> set[tuple[VolumeId, int]]:
     return anyio.run(read_all, old.objects, old)
 
 
-def some(keys: list[str]) -> list[str]:
-    """The first, the last, and one between."""
-    return sorted({keys[0], keys[len(keys) // 2], keys[-1]})
+def chosen(keys: list[str], how: str) -> str:
+    """The first, the last, or one between: of each kind of object each meets two of the damages."""
+    return (keys[0], keys[len(keys) // 2], keys[-1])[DAMAGES.index(how) % 3]
 
 
 def damaged(objects: Objects, key: str, how: str) -> dict[str, bytes]:
@@ -136,8 +136,7 @@ async def test_a_store_of_before_has_no_finding(tmp_path_factory: pytest.TempPat
 async def test_one_damaged_object_is_named_and_no_other(
     old: Old, forgotten: set[tuple[VolumeId, int]], kind: str, how: str
 ) -> None:
-    for key in some(of_kind(old.objects, kind)):
-        await check(old, forgotten, damaged(old.objects, key, how))
+    await check(old, forgotten, damaged(old.objects, chosen(of_kind(old.objects, kind), how), how))
 
 
 @pytest.mark.slow
@@ -252,9 +251,10 @@ async def test_a_scrub_that_goes_on_by_a_damaged_rollup_is_not_stopped_by_it(old
         await scrub.run()
     stops = [position for position in heard.positions if position.log]
     assert len({position.log for position in stops}) >= 2
-    for key in of_kind(old.objects, "nodes"):
+    for at, key in enumerate(of_kind(old.objects, "nodes")):
         after = flip(old.objects, key, 99)
-        for position in stops:
+        # Between them every place where a scrub may have stopped.
+        for position in stops[at % 3 :: 3]:
             if key.startswith(f"logs/{position.log}/"):
                 async with open_scrub(await copy_of(after), second := Heard()) as scrub:
                     await scrub.run(position)

@@ -15,6 +15,7 @@ MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 MOUNT_DEAD: Final = "tests/fault/test_mount_dead.py"
 MOUNT_REQUESTS: Final = "tests/integration/test_mount_requests.py"
 MOUNT_BYTES: Final = "tests/integration/test_mount_bytes.py"
+MOUNT_OTHERS: Final = "tests/integration/test_mount_others.py"
 WAL_DAMAGED: Final = "tests/fault/test_wal_damaged.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
@@ -362,6 +363,20 @@ MUTANTS: Final = (
         'it is kept as {set_aside(path)}"',
         'it is kept as {path.unlink()}"',
         (WAL_DAMAGED, "-k", "told_once and first"),
+    ),
+    Mutant(
+        "who opens a file before the mount has noticed its change reads by the length that it had",
+        "fuse/files/image.py",
+        "        return self._at not in (None, (view.head.lsn, view.head.generation))\n",
+        "        return False\n",
+        (MOUNT_OTHERS, "-k", "empty_file or just_added"),
+    ),
+    Mutant(
+        "a change is none for a file that was never opened and is as long",
+        "fuse/files/image.py",
+        "            return self._at == (head.lsn, head.generation)\n",
+        "            return self._length == head.length\n",
+        (MOUNT_OTHERS, "-k", "its_length_does_not"),
     ),
     Mutant(
         "a mount's command says nothing of what was lost",

@@ -16,7 +16,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,9 +35,11 @@ from budwood.server.upkeep.rounds import Rounds
 from budwood.server.upkeep.upkeep import HASTY, Extent, Turn
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.rebuild import rebuild
+from budwood.sync.verify import verify
 from budwood.sync.volume import Volume
 from budwood.volume.calls import ADVANCE, SinceRequest
-from budwood.volume.errors import BudwoodError, Diverged, Forgotten, NotFound
+from budwood.volume.errors import BadInput, BudwoodError, Diverged, Forgotten, NotFound
 
 SEEDS = int(os.environ.get("MIXED_SEEDS", "6"))
 CHAIN = 150
@@ -123,6 +125,8 @@ def refused(call: Callable[[], object], *errors: type[BudwoodError]) -> None:
 
 
 class Mixed:
+    steps: tuple[Callable[[Any], None], ...]
+
     def __init__(self, folder: Path, dice: random.Random) -> None:
         self.folder = folder
         self.dice = dice
@@ -146,7 +150,7 @@ class Mixed:
     def run(self, steps: int) -> None:
         self.create()
         for _ in range(steps):
-            self.dice.choice(STEPS)(self)
+            self.dice.choice(self.steps)(self)
         for number, copies in enumerate(self.here):
             for name, copy in copies.items():
                 self._look(number, name, copy)
@@ -424,6 +428,37 @@ class Mixed:
         anyio.run(self._tended, backend="asyncio")
         self.edges = [self._open(0), self._open(1)]
 
+    def rebuild(self) -> None:
+        """A home that nothing is wrong with, from what it holds."""
+        number = self.dice.randrange(2)
+        self.said.append(f"rebuild home {number}")
+        self.edges[number].close()
+        rebuild(self.folder / f"home{number}", force=True)
+        self.edges[number] = self._open(number)
+
+    # What happens to a home's room
+
+    def keep_little(self) -> None:
+        """Of what the remote has."""
+        number, kept_bytes = self.dice.randrange(2), self.dice.choice([1, 40_000, 0])
+        self.said.append(f"home {number} keeps {kept_bytes} bytes")
+        self.edges[number].environment.cache.set_limit(kept_bytes)
+
+    def fetch(self) -> None:
+        _, _, copy, volume = self._pick("fetch")
+        if not copy.there.is_gone and copy.sync == copy.head:
+            with suppress(BadInput):
+                volume.fetch()
+
+    def compact(self) -> None:
+        number = self.dice.randrange(2)
+        self.said.append(f"compact home {number}")
+        self.edges[number].compact()
+
+    def verify(self) -> None:
+        for number in range(2):
+            assert verify(self.folder / f"home{number}").findings == ()
+
     async def _tended(self) -> None:
         async with opened(self.url, HASTY) as node:
             await Rounds(node.logs, node.upkeep, Quiet(), Extent.ALL).once()
@@ -457,7 +492,9 @@ STEPS = (
     *(6 * [Mixed.write]), *(2 * [Mixed.write_there]), *(5 * [Mixed.push]), *(2 * [Mixed.pull]), *(2 * [Mixed.settle]),
     *(2 * [Mixed.clone]), *(3 * [Mixed.fork]), Mixed.fork_past, Mixed.restore, Mixed.mv, *(2 * [Mixed.rm]),
     Mixed.create, Mixed.export_and_import, Mixed.forget, Mixed.tend, Mixed.look_back, Mixed.compare,
+    Mixed.rebuild, Mixed.keep_little, Mixed.fetch, Mixed.compact, Mixed.verify,
 )  # fmt: skip
+Mixed.steps = STEPS
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -52,6 +52,13 @@ def test_asking_for_an_error_loads_no_library() -> None:
     assert loaded_by("from budwood import Conflict, Corrupt") == set()
 
 
+def test_asking_a_node_loads_nothing_of_the_command_that_httpx_brings() -> None:
+    asked = "from budwood.remote.import_httpx import import_httpx; import_httpx()"
+    assert "rich" in loaded_by("import httpx"), "what is left out is here"
+    assert loaded_by(f"{asked}; import httpx; httpx.AsyncClient()") & {"httpx", "rich"} == {"httpx"}
+    assert "rich" in loaded_by(f"{asked}; import httpx._main"), "who wants it has it"
+
+
 def test_the_lite_client_loads_no_store_no_server_and_no_terminal() -> None:
     loaded = loaded_by("from budwood.lite import connect")
     assert "apsw" in loaded

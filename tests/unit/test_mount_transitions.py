@@ -81,7 +81,7 @@ def unmounted(folder: Path, volume: Volume, length: int) -> File:
         invalidate=ignore,
     )
     file = File(2, Attributes(), services, volume.id.raw, Image(services, length))
-    file.image.learn(volume, length)
+    file.image.learn(volume, volume.local.peek())
     return file
 
 

@@ -1,0 +1,155 @@
+"""What other processes of a home change while it is mounted: whoever opens the file finds all of it, however soon."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import budwood
+from budwood.sync.edge import Edge
+from budwood.sync.edge import open as open_edge
+from budwood.volume.errors import Busy
+
+from ..mounts import MODULE_SECONDS, Mount, mounted, needs_fuse
+from ..waits import wait_until
+
+pytestmark = needs_fuse
+
+TIMES = 10
+"""The mount notices within a tenth of a second: who is to be quicker than that tries as often."""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
+    with mounted(tmp_path_factory.mktemp("others"), "--no-sync", limit_seconds=MODULE_SECONDS) as mount:
+        yield mount
+
+
+def execute(home: Path, name: str, *statements: str) -> None:
+    """Beside the mount."""
+    with closing(budwood.connect(name, home=home, remote="")) as db, db:
+        for statement in statements:
+            db.execute(statement)
+
+
+def count(path: Path, mode: str) -> int:
+    with closing(sqlite3.connect(f"file:{path}?mode={mode}", uri=True)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return int(db.execute("SELECT count(*) FROM t").fetchone()[0])
+
+
+def removed(edge: Edge, name: str) -> bool:
+    """The mount hears after the program of a file that it closed, and then writes to it no more."""
+    with suppress(Busy):
+        edge.rm(name, discard=True)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+@pytest.mark.parametrize("looked", [False, True])
+def test_an_empty_file_that_has_just_become_a_database_is_one(shared: Mount, mode: str, looked: bool) -> None:
+    for number in range(TIMES):
+        path = shared.directory / f"empty {mode} {looked} {number}"
+        with open_edge(home=shared.home) as edge:
+            edge.create(path.name)
+        wait_until(path.exists)
+        if looked:
+            assert path.read_bytes() == b""
+        execute(shared.home, path.name, "CREATE TABLE t(x)", "INSERT INTO t VALUES (1)")
+        assert count(path, mode) == 1
+        assert path.stat().st_size == 8192
+
+
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+def test_what_was_just_added_is_read_with_what_was_there(shared: Mount, mode: str) -> None:
+    path = shared.directory / f"growing {mode}"
+    execute(shared.home, path.name, "CREATE TABLE t(x)")
+    wait_until(path.exists)
+    for number in range(TIMES):
+        before = len(path.read_bytes())
+        execute(shared.home, path.name, *(3 * ["INSERT INTO t VALUES (zeroblob(4000))"]))
+        content = path.read_bytes()
+        assert len(content) == int.from_bytes(content[28:32]) * 4096 > before
+        assert count(path, mode) == 3 * (number + 1)
+
+
+def test_what_is_appended_to_a_file_that_has_just_grown_stands_at_its_end(shared: Mount) -> None:
+    path = shared.directory / "appended to"
+    execute(shared.home, path.name, "CREATE TABLE t(x)")
+    wait_until(path.exists)
+    for number in range(TIMES):
+        before = path.stat().st_size
+        execute(shared.home, path.name, *(3 * ["INSERT INTO t VALUES (zeroblob(4000))"]))
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.write(fd, f"the {number}th".encode())
+        os.close(fd)
+        content = path.read_bytes()
+        assert len(content) > before + 4000
+        assert content.endswith(f"the {number}th".encode())
+        # Else it is no database's any more.
+        os.truncate(path, len(content) // 4096 * 4096)
+
+
+def test_what_is_written_over_a_file_that_has_just_changed_is_all_there_is(shared: Mount) -> None:
+    path = shared.directory / "written over"
+    for number in range(TIMES):
+        execute(shared.home, path.name, f"CREATE TABLE t{number}(x)")
+        wait_until(path.exists)
+        path.write_bytes(b"plain")
+        assert path.read_bytes() == b"plain"
+        path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_name_that_was_just_given_to_another_leads_there(shared: Mount, opened: bool) -> None:
+    with open_edge(home=shared.home, remote="") as edge:
+        for number in range(TIMES):
+            path = shared.directory / f"replaced {opened} {number}"
+            execute(shared.home, path.name, "CREATE TABLE t(x)")
+            wait_until(path.exists)
+            if opened:
+                assert count(path, "ro") == 0
+            edge.rm(path.name, discard=True)
+            execute(shared.home, path.name, "CREATE TABLE t(x)", "INSERT INTO t VALUES (1), (2)")
+            assert count(path, "rw") == 2
+
+
+def test_a_name_that_was_just_made_is_there(shared: Mount) -> None:
+    with open_edge(home=shared.home, remote="") as edge:
+        for number in range(TIMES):
+            path = shared.directory / f"made {number}"
+            execute(shared.home, path.name, "CREATE TABLE t(x)", "INSERT INTO t VALUES (1)")
+            assert path.name in os.listdir(shared.directory)
+            assert count(path, "rw") == 1
+            edge.mv(path.name, f"moved {number}")
+            assert count(shared.directory / f"moved {number}", "rwc") == 1
+            wait_until(partial(removed, edge, f"moved {number}"))
+            with pytest.raises(FileNotFoundError):
+                (shared.directory / f"moved {number}").read_bytes()
+
+
+def test_its_time_moves_though_its_length_does_not_and_nobody_has_opened_it(shared: Mount) -> None:
+    execute(shared.home, "timed", "CREATE TABLE t(x)", "INSERT INTO t VALUES (1)")
+    wait_until((shared.directory / "timed").exists)
+    before = os.stat(shared.directory / "timed")
+    execute(shared.home, "timed", "UPDATE t SET x = 2")
+    wait_until(lambda: os.stat(shared.directory / "timed").st_mtime_ns > before.st_mtime_ns)
+    assert os.stat(shared.directory / "timed").st_size == before.st_size
+
+
+def test_who_opens_it_quicker_than_the_mount_notices_finds_its_time_moved(shared: Mount) -> None:
+    path = shared.directory / "timed at once"
+    execute(shared.home, path.name, "CREATE TABLE t(x)", "INSERT INTO t VALUES (0)")
+    wait_until(path.exists)
+    for number in range(TIMES):
+        before = os.stat(path).st_mtime_ns
+        execute(shared.home, path.name, f"UPDATE t SET x = {number + 1}")
+        with path.open("rb") as file:
+            assert os.fstat(file.fileno()).st_mtime_ns > before

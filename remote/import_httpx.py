@@ -1,8 +1,8 @@
 """Import httpx without its command.
 
-httpx imports that too, wherever click, rich and pygments are installed, as they are with `budwood[server]`: nearly as long
-again as all the rest takes, in every process that asks a node for anything. What is left in its place says, as in any
-environment without them, that it can't run; the script `httpx` is a process of its own.
+httpx imports that too, wherever click, rich and pygments are installed, as they are with `budwood[server]`: nearly as
+long again as all the rest takes, in every process that asks a node for anything. What is left in its place says that it
+can't run, as in any environment without them; the script `httpx` is a process of its own.
 """
 
 from __future__ import annotations

@@ -302,11 +302,21 @@ class LocalSnapshot(HeadView):
             if self._is_current(txn, tail):
                 self.release()
                 self._hold(txn)
-                return
-            txn.abort()
+                pages = self._evicted(pages)
+                if not pages:
+                    return
+            else:
+                txn.abort()
         if self._overlay is None:
             self._overlay = PageCache(OVERLAY_BYTES)
         self._overlay.update(pages)
+
+    def _evicted(self, saved: dict[int, bytes]) -> dict[int, bytes]:
+        """What was saved and went again at once, as the home keeps little: whoever fetched it reads it all the same."""
+        assert self._txn is not None
+        if not self.local.environment.cache.limit_bytes(self._txn):
+            return {}
+        return {page: saved[page] for page in self.missing(PageSet(saved))}
 
     def _begin(self) -> tuple[Txn, Tail]:
         environment = self.local.environment

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ...sync.home_permissions import make_private_dir, write_private
 from .mount_client import folder
 
 
@@ -21,8 +22,8 @@ def losses(home: Path) -> dict[str, str]:
 
 
 def note_loss(home: Path, vid: str, words: str) -> None:
-    _folder(home).mkdir(mode=0o700, exist_ok=True)
-    (_folder(home) / vid).write_text(words)
+    make_private_dir(_folder(home))
+    write_private(_folder(home) / vid, words)
 
 
 def forget_loss(home: Path, vid: str) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import budwood
+from budwood.fuse.host.lost_commits import losses, note_loss
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.verify import verify
 from budwood.volume.errors import Busy
 
 from ..mounts import MODULE_SECONDS, Mount, mounted, needs_fuse
@@ -153,3 +155,12 @@ def test_who_opens_it_quicker_than_the_mount_notices_finds_its_time_moved(shared
         execute(shared.home, path.name, f"UPDATE t SET x = {number + 1}")
         with path.open("rb") as file:
             assert os.fstat(file.fileno()).st_mtime_ns > before
+
+
+def test_a_home_is_found_sound_while_it_is_mounted(shared: Mount) -> None:
+    with closing(sqlite3.connect(shared.directory / "in use", isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = wal")
+        db.execute("CREATE TABLE t(x)")
+        note_loss(shared.home, "of nobody", "words")
+        assert losses(shared.home) == {"of nobody": "words"}
+        assert verify(shared.home).findings == ()

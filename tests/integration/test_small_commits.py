@@ -73,7 +73,7 @@ class Answering:
 @asynccontextmanager
 async def answering(together: int) -> AsyncGenerator[tuple[Answering, str], None]:
     node = Answering(together)
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", backlog=TASKS)
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, node.handle)
         with anyio.fail_after(LIMIT_SECONDS):

@@ -15,6 +15,7 @@ MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 MOUNT_DEAD: Final = "tests/fault/test_mount_dead.py"
 MOUNT_REQUESTS: Final = "tests/integration/test_mount_requests.py"
 MOUNT_BYTES: Final = "tests/integration/test_mount_bytes.py"
+MOUNT_ROOM: Final = "tests/integration/test_mount_room.py"
 MOUNT_OTHERS: Final = "tests/integration/test_mount_others.py"
 WAL_DAMAGED: Final = "tests/fault/test_wal_damaged.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
@@ -377,6 +378,27 @@ MUTANTS: Final = (
         "            return self._at == (head.lsn, head.generation)\n",
         "            return self._length == head.length\n",
         (MOUNT_OTHERS, "-k", "its_length_does_not"),
+    ),
+    Mutant(
+        "what a small cache lets go at once is fetched for ever",
+        "sync/snapshot.py",
+        "                pages = self._evicted(pages)\n",
+        "                pages = {}\n",
+        (MOUNT_ROOM,),
+    ),
+    Mutant(
+        "others may read what a mount says of itself",
+        "fuse/host/mount_lock.py",
+        '            write_private(fresh, json.dumps(state) + "\\n")\n',
+        '            fresh.write_text(json.dumps(state) + "\\n")\n',
+        (MOUNT_OTHERS, "-k", "found_sound"),
+    ),
+    Mutant(
+        "a name that was just made is not looked for",
+        "fuse/operations.py",
+        "        return parent.children.get(name) if await self._naming.refresh() else None\n",
+        "        return None\n",
+        (MOUNT_OTHERS, "-k", "just_made"),
     ),
     Mutant(
         "a mount's command says nothing of what was lost",

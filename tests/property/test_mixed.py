@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -50,6 +50,13 @@ MOST_HERE = 4
 """Volumes of one home."""
 
 Rows = dict[int, str]
+
+
+STEPS = (
+    6 * ["write"] + 2 * ["write_there"] + 5 * ["push"] + 2 * ["pull"] + 2 * ["settle"] + 2 * ["clone"] + 3 * ["fork"]
+    + 2 * ["rm"] + ["fork_past", "restore", "mv", "create", "export_and_import", "forget", "tend", "look_back"]
+    + ["compare", "rebuild", "keep_little", "fetch", "compact", "verify"]
+)  # fmt: skip
 
 
 @dataclass
@@ -125,7 +132,7 @@ def refused(call: Callable[[], object], *errors: type[BudwoodError]) -> None:
 
 
 class Mixed:
-    steps: tuple[Callable[[Any], None], ...]
+    steps: ClassVar = STEPS
 
     def __init__(self, folder: Path, dice: random.Random) -> None:
         self.folder = folder
@@ -150,7 +157,7 @@ class Mixed:
     def run(self, steps: int) -> None:
         self.create()
         for _ in range(steps):
-            self.dice.choice(self.steps)(self)
+            getattr(self, self.dice.choice(self.steps))()
         for number, copies in enumerate(self.here):
             for name, copy in copies.items():
                 self._look(number, name, copy)
@@ -486,15 +493,6 @@ class Mixed:
             for key in {*before, *after}
             if before.get(key) != after.get(key)
         }
-
-
-STEPS = (
-    *(6 * [Mixed.write]), *(2 * [Mixed.write_there]), *(5 * [Mixed.push]), *(2 * [Mixed.pull]), *(2 * [Mixed.settle]),
-    *(2 * [Mixed.clone]), *(3 * [Mixed.fork]), Mixed.fork_past, Mixed.restore, Mixed.mv, *(2 * [Mixed.rm]),
-    Mixed.create, Mixed.export_and_import, Mixed.forget, Mixed.tend, Mixed.look_back, Mixed.compare,
-    Mixed.rebuild, Mixed.keep_little, Mixed.fetch, Mixed.compact, Mixed.verify,
-)  # fmt: skip
-Mixed.steps = STEPS
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

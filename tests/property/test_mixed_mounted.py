@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -61,6 +62,7 @@ class ByTheMount:
 
 class MixedMounted(Mixed):
     mount: Mount
+    steps: ClassVar = STEPS + 3 * ["keep_open"] + 2 * ["rename_file"] + ["remove_file", "remount", "kill"]
 
     def __init__(self, folder: Path, dice: random.Random) -> None:
         super().__init__(folder, dice)
@@ -155,10 +157,21 @@ class MixedMounted(Mixed):
         del self.here[0][name]
         assert name not in {row["name"] for row in self.edges[0].ls()}
 
+    def rebuild(self) -> None:
+        """A home that is in use isn't."""
+        with self._unmounted():
+            super().rebuild()
+
     def remount(self) -> None:
-        self.let_go()
         self.said.append("remount")
+        with self._unmounted():
+            pass
+
+    @contextmanager
+    def _unmounted(self) -> Generator[None]:
+        self.let_go()
         self.mount.stop()
+        yield
         self.mount.start("--no-sync")
 
     def kill(self) -> None:
@@ -166,13 +179,6 @@ class MixedMounted(Mixed):
         self.mount.kill()
         self.let_go()
         self.mount.start("--no-sync")
-
-
-MOUNTED_STEPS = (
-    *STEPS, *(3 * [MixedMounted.keep_open]), *(2 * [MixedMounted.rename_file]), MixedMounted.remove_file,
-    MixedMounted.remount, MixedMounted.kill,
-)  # fmt: skip
-MixedMounted.steps = MOUNTED_STEPS
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -1,0 +1,37 @@
+"""A mount of a home that keeps less of what the remote has than one read asks for."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import budwood
+from budwood.sync.edge import open as open_edge
+
+from ..mounts import mounted, needs_fuse
+
+pytestmark = needs_fuse
+
+
+@pytest.mark.parametrize("kept_bytes", [1, 100_000, 600_000])
+def test_whoever_reads_a_file_gets_all_of_it_however_little_the_home_keeps(tmp_path: Path, kept_bytes: int) -> None:
+    remote, home = f"file://{tmp_path}/store", tmp_path / "home"
+    (tmp_path / "store").mkdir()
+    with closing(budwood.connect("database", home=home, remote=remote)) as db:
+        db.execute("CREATE TABLE t(x)")
+        db.executemany("INSERT INTO t VALUES (?)", ((os.urandom(3000),) for _ in range(1000)))
+        db.execute("PRAGMA budwood_push").fetchall()
+    with open_edge(home=home, remote=remote, cache_bytes=kept_bytes) as edge:
+        status = edge.volume("database").status()
+        assert status["held_bytes"] <= 1_000_000, "what is kept is little"
+    with mounted(tmp_path, remote=remote) as mount, closing(sqlite3.connect(mount.directory / "database")) as db:
+        assert len((mount.directory / "database").read_bytes()) == status["length"]
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert db.execute("SELECT count(*) FROM t WHERE length(x) = 3000").fetchone() == (1000,)
+        db.execute("INSERT INTO t VALUES (1)")
+        db.commit()
+        mount.ask("push")

@@ -235,7 +235,8 @@ class Operations(pyfuse3.Operations):
 
     async def _just_made(self, parent: Directory, name: str) -> Node | None:
         """What another process has called so since the names were looked at."""
-        return parent.children.get(name) if await self._naming.refresh() else None
+        await self._naming.refresh()
+        return parent.children.get(name)
 
     async def _make(self, parent: Directory, name: str, mode: int, ctx: RequestContext) -> Node:
         split = split_name(name)

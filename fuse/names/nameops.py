@@ -93,7 +93,11 @@ class Naming:
                 raise
 
     async def refresh(self) -> bool:
-        """Take in what others changed; whether there was anything."""
+        """Take in what others changed; whether there was anything. Where there isn't, nobody waits for a change that is
+        under way here.
+        """
+        if self.namespace.version() == self.version:
+            return False
         async with self._lock:
             if self.namespace.version() == self.version:
                 return False

@@ -396,7 +396,7 @@ MUTANTS: Final = (
     Mutant(
         "a name that was just made is not looked for",
         "fuse/operations.py",
-        "        return parent.children.get(name) if await self._naming.refresh() else None\n",
+        "        await self._naming.refresh()\n        return parent.children.get(name)\n",
         "        return None\n",
         (MOUNT_OTHERS, "-k", "just_made"),
     ),

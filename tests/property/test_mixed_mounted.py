@@ -21,6 +21,7 @@ import pytest
 
 from budwood.remote.keyring import write_key
 from budwood.sync.volume import Volume
+from budwood.volume.errors import Busy
 
 from ..mounts import Mount, mounted, needs_fuse
 from ..waits import LIMIT_SECONDS, wait_until
@@ -60,6 +61,16 @@ class ByTheMount:
         self._mount.ask("reset", self._volume.name, *(["--discard"] if discard else ["--keep-as", str(keep_as)]))
 
 
+def _is_written_by_nobody(volume: Volume) -> bool:
+    """The mount hears of a file that was closed after the program that closed it."""
+    try:
+        if volume.local.keep_write_lock():
+            volume.local.drop_write_lock()
+    except Busy:
+        return False
+    return True
+
+
 class MixedMounted(Mixed):
     mount: Mount
     steps: ClassVar = STEPS + 3 * ["keep_open"] + 2 * ["rename_file"] + ["remove_file", "remount", "kill"]
@@ -71,6 +82,8 @@ class MixedMounted(Mixed):
 
     def _pick(self, what: str) -> tuple[int, str, Here, Any]:
         number, name, copy, volume = super()._pick(what)
+        if number == 0:
+            wait_until(lambda: _is_written_by_nobody(volume))
         if number or self.dice.random() < 0.5:
             return number, name, copy, volume
         self.said[-1] += ", by the mount"
@@ -82,10 +95,7 @@ class MixedMounted(Mixed):
 
     def _connected(self, number: int, name: str) -> Any:
         if number or self.dice.random() < 0.5:
-            db = super()._connected(number, name)
-            # The kernel tells the mount of a file that was closed after the program that closed it.
-            db.execute("BEGIN IMMEDIATE; ROLLBACK")
-            return db
+            return super()._connected(number, name)
         self.said.append(f"  {name} opened in the mount")
         wait_until((self.mount.directory / name).exists)
         self._wait_for_readers(name, self.here[0][name].rows)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
+import apsw
 import pytest
 
 import budwood
@@ -55,7 +56,7 @@ Rows = dict[int, str]
 STEPS = (
     6 * ["write"] + 2 * ["write_there"] + 5 * ["push"] + 2 * ["pull"] + 2 * ["settle"] + 2 * ["clone"] + 3 * ["fork"]
     + 2 * ["rm"] + ["fork_past", "restore", "mv", "create", "export_and_import", "forget", "tend", "look_back"]
-    + ["compare", "rebuild", "keep_little", "fetch", "compact", "verify"]
+    + ["compare", "rebuild", "keep_little", "fetch", "compact", "verify", "connect", "connect", "connect"]
 )  # fmt: skip
 
 
@@ -145,12 +146,15 @@ class Mixed:
         """The remote's."""
         self.said: list[str] = []
         """What was done."""
+        self.connections: dict[tuple[int, str], apsw.Connection] = {}
+        """That stay open, by home and name, while others change what they read."""
         self._count = 0
 
     def _open(self, number: int) -> Edge:
         return open_edge(home=self.folder / f"home{number}", remote=self.url)
 
     def close(self) -> None:
+        self.disconnect()
         for edge in self.edges:
             edge.close()
 
@@ -182,6 +186,9 @@ class Mixed:
         return f"v{self._count}"
 
     def _connected(self, number: int, name: str) -> Any:
+        return self._connection(number, name)
+
+    def _connection(self, number: int, name: str) -> apsw.Connection:
         return budwood.connect(name, home=self.folder / f"home{number}", remote=self.url, mode="rw")
 
     def _look(self, number: int, name: str, copy: Here) -> None:
@@ -194,6 +201,28 @@ class Mixed:
             assert copy.there.is_gone or copy.sync < copy.head, "pages that were never fetched"
         status = self.edges[number].volume(name).status()
         assert (status["unpushed"] or 0) == len(copy.unpushed), status
+        if (number, name) in self.connections and not copy.there.is_gone and copy.sync == copy.head:
+            assert rows_of(self.connections[number, name]) == copy.rows
+
+    def connect(self) -> None:
+        number, name, copy, _ = self._pick("connect to")
+        if (number, name) not in self.connections and not copy.there.is_gone and copy.sync == copy.head:
+            self.connections[number, name] = self._connection(number, name)
+            self._look(number, name, copy)
+
+    def _call(self, number: int, name: str, new: str) -> None:
+        self.here[number][new] = self.here[number].pop(name)
+        if (number, name) in self.connections:
+            self.connections[number, new] = self.connections.pop((number, name))
+
+    def _let_go(self, number: int, name: str) -> None:
+        if (number, name) in self.connections:
+            self.connections.pop((number, name)).close()
+
+    def disconnect(self) -> None:
+        for db in self.connections.values():
+            db.close()
+        self.connections.clear()
 
     def _look_back(self, name: str, there: There, lsn: int) -> None:
         try:
@@ -381,7 +410,7 @@ class Mixed:
         if copy.there.removed:
             return
         self.edges[number].mv(name, new)
-        self.here[number][new] = self.here[number].pop(name)
+        self._call(number, name, new)
         if copy.bound == name:
             copy.bound = new
             if self.names.get(name) is copy.there:
@@ -394,6 +423,7 @@ class Mixed:
         edge = self.edges[number]
         if (copy.there.removed and everywhere) or sum(map(len, self.here)) == 1:
             return
+        self._let_go(number, name)
         if copy.unpushed:
             refused(lambda: edge.rm(name, remote=everywhere), Diverged)
         edge.rm(name, discard=True, remote=everywhere)
@@ -437,6 +467,7 @@ class Mixed:
 
     def rebuild(self) -> None:
         """A home that nothing is wrong with, from what it holds."""
+        self.disconnect()
         number = self.dice.randrange(2)
         self.said.append(f"rebuild home {number}")
         self.edges[number].close()

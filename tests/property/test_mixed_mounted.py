@@ -154,7 +154,7 @@ class MixedMounted(Mixed):
         new = self._new_name()
         wait_until((self.mount.directory / name).exists)
         (self.mount.directory / name).rename(self.mount.directory / new)
-        self.here[0][new] = self.here[0].pop(name)
+        self._call(0, name, new)
         self._look(0, new, copy)
 
     def remove_file(self) -> None:
@@ -163,6 +163,7 @@ class MixedMounted(Mixed):
         if number or copy.there.known or sum(map(len, self.here)) == 1:
             return
         wait_until((self.mount.directory / name).exists)
+        self._let_go(0, name)
         (self.mount.directory / name).unlink()
         del self.here[0][name]
         assert name not in {row["name"] for row in self.edges[0].ls()}

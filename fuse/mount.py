@@ -151,13 +151,14 @@ class Mount:
                 nursery.cancel_scope.cancel()
 
     async def _make_tree(self) -> None:
-        entries, maker = list(self.namespace.entries()), None
+        # In this order: a change between the two is seen at the first look.
+        version, entries, maker = self.namespace.version(), list(self.namespace.entries()), None
         if self.options.past:
             lsn, at = self.options.lsn, self.options.at
             past = await trio.to_thread.run_sync(lambda: look_back(self.edge, self.namespace, entries, lsn=lsn, at=at))
             entries, maker = [entry for entry in entries if entry.kind != "file" or entry.name in past], files_of(past)
         tree = Tree(self, (os.getuid(), os.getgid()), maker)
-        self.naming = Naming(tree, self.namespace, self.edge)
+        self.naming = Naming(tree, self.namespace, self.edge, version, follows=not self.options.past)
         for entry in entries:
             tree.take(entry)
         if not self.read_only:

@@ -68,12 +68,14 @@ def _found(find: Callable[[str], Volume], path: str) -> tuple[Volume, Head]:
 class Naming:
     """For the mount's event loop."""
 
-    def __init__(self, tree: Tree, namespace: Namespace, edge: Edge) -> None:
+    def __init__(self, tree: Tree, namespace: Namespace, edge: Edge, version: int, *, follows: bool = True) -> None:
         self.tree = tree
         self.namespace = namespace
         self.edge = edge
-        self.version = namespace.version()
+        self.version = version
         """Of the namespace, as far as the tree has it."""
+        self._follows = follows
+        """Whether what others change is taken in; the past stays what it was."""
         self._lock = QuickLock()
         self._unflushed = False
         self._unstored: set[File] = set()
@@ -96,7 +98,7 @@ class Naming:
         """Take in what others changed; whether there was anything. Where there isn't, nobody waits for a change that is
         under way here.
         """
-        if self.namespace.version() == self.version:
+        if not self._follows or self.namespace.version() == self.version:
             return False
         async with self._lock:
             if self.namespace.version() == self.version:

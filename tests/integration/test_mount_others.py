@@ -99,6 +99,16 @@ def test_what_is_appended_to_a_file_that_has_just_grown_stands_at_its_end(shared
         os.truncate(path, len(content) // 4096 * 4096)
 
 
+def test_a_file_that_has_just_changed_is_cut_by_its_name(shared: Mount) -> None:
+    path = shared.directory / "cut"
+    for number in range(TIMES):
+        execute(shared.home, path.name, f"CREATE TABLE t{number}(x)")
+        wait_until(path.exists)
+        os.truncate(path, 4096)
+        assert len(path.read_bytes()) == 4096
+        path.write_bytes(b"")
+
+
 def test_what_is_written_over_a_file_that_has_just_changed_is_all_there_is(shared: Mount) -> None:
     path = shared.directory / "written over"
     for number in range(TIMES):

@@ -7,9 +7,9 @@ words. Standard library alone.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from ...sync.home_permissions import make_private_dir, write_private
 from .mount_client import folder
 
 
@@ -22,12 +22,17 @@ def losses(home: Path) -> dict[str, str]:
 
 
 def note_loss(home: Path, vid: str, words: str) -> None:
-    make_private_dir(_folder(home))
-    write_private(_folder(home) / vid, words)
+    _folder(home).mkdir(mode=0o700, exist_ok=True)
+    with open(_folder(home) / vid, "w", opener=_private) as file:
+        file.write(words)
 
 
 def forget_loss(home: Path, vid: str) -> None:
     (_folder(home) / vid).unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _folder(home: Path) -> Path:

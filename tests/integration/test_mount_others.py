@@ -149,11 +149,12 @@ def test_a_name_that_was_just_made_is_there(shared: Mount) -> None:
 
 def test_its_time_moves_though_its_length_does_not_and_nobody_has_opened_it(shared: Mount) -> None:
     execute(shared.home, "timed", "CREATE TABLE t(x)", "INSERT INTO t VALUES (1)")
-    wait_until((shared.directory / "timed").exists)
-    before = os.stat(shared.directory / "timed")
+    path = shared.directory / "timed"
+    wait_until(lambda: path.exists() and path.stat().st_size == 8192)
+    before = path.stat().st_mtime_ns
     execute(shared.home, "timed", "UPDATE t SET x = 2")
-    wait_until(lambda: os.stat(shared.directory / "timed").st_mtime_ns > before.st_mtime_ns)
-    assert os.stat(shared.directory / "timed").st_size == before.st_size
+    wait_until(lambda: path.stat().st_mtime_ns > before)
+    assert path.stat().st_size == 8192
 
 
 def test_who_opens_it_quicker_than_the_mount_notices_finds_its_time_moved(shared: Mount) -> None:

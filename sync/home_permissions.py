@@ -38,12 +38,6 @@ def open_private(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def write_private(path: Path, text: str) -> None:
-    """All that it is to hold, in place of what it held. No link is followed."""
-    with open(open_private(path, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
-        file.write(text)
-
-
 def check_permissions(home: Path) -> None:
     """Raises Unauthorized where this process would be led, or let, to what isn't its own. Tightens what is."""
     owner, me = os.stat(home).st_uid, os.geteuid()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...sync.file_locks import FileLock
-from ...sync.home_permissions import make_home, make_private_dir, write_private
+from ...sync.home_permissions import make_home, make_private_dir, open_private
 from ...volume.errors import Busy
 from .checks import already, is_mounted
 from .mount_client import LOCK, SOCKET, STATE, folder
@@ -46,7 +46,8 @@ def hold_home(home: Path, directory: Path, options: Mapping[str, Any]) -> Genera
     with _lock(home):
         try:
             fresh = own / f"{STATE}.new"
-            write_private(fresh, json.dumps(state) + "\n")
+            with open(open_private(fresh, os.O_WRONLY | os.O_TRUNC), "w") as file:
+                file.write(json.dumps(state) + "\n")
             fresh.replace(own / STATE)
             yield
         finally:

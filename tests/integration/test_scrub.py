@@ -253,7 +253,7 @@ async def test_a_scrub_that_goes_on_by_a_damaged_rollup_is_not_stopped_by_it(old
     assert len({position.log for position in stops}) >= 2
     for at, key in enumerate(of_kind(old.objects, "nodes")):
         after = flip(old.objects, key, 99)
-        # Between them every place where a scrub may have stopped.
+        # A third of the places where a scrub may have stopped, for each node another.
         for position in stops[at % 3 :: 3]:
             if key.startswith(f"logs/{position.log}/"):
                 async with open_scrub(await copy_of(after), second := Heard()) as scrub:

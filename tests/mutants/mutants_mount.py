@@ -389,8 +389,8 @@ MUTANTS: Final = (
     Mutant(
         "others may read what a mount says of itself",
         "fuse/host/mount_lock.py",
-        '            write_private(fresh, json.dumps(state) + "\\n")\n',
-        '            fresh.write_text(json.dumps(state) + "\\n")\n',
+        'open(open_private(fresh, os.O_WRONLY | os.O_TRUNC), "w")',
+        'open(fresh, "w")',
         (MOUNT_OTHERS, "-k", "found_sound"),
     ),
     Mutant(

@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import anyio
 import apsw
@@ -210,12 +210,12 @@ class Mixed:
             self.connections[number, name] = self._connection(number, name)
             self._look(number, name, copy)
 
-    def _call(self, number: int, name: str, new: str) -> None:
+    def _rename(self, number: int, name: str, new: str) -> None:
         self.here[number][new] = self.here[number].pop(name)
         if (number, name) in self.connections:
             self.connections[number, new] = self.connections.pop((number, name))
 
-    def _let_go(self, number: int, name: str) -> None:
+    def _disconnect_from(self, number: int, name: str) -> None:
         if (number, name) in self.connections:
             self.connections.pop((number, name)).close()
 
@@ -410,7 +410,7 @@ class Mixed:
         if copy.there.removed:
             return
         self.edges[number].mv(name, new)
-        self._call(number, name, new)
+        self._rename(number, name, new)
         if copy.bound == name:
             copy.bound = new
             if self.names.get(name) is copy.there:
@@ -423,7 +423,7 @@ class Mixed:
         edge = self.edges[number]
         if (copy.there.removed and everywhere) or sum(map(len, self.here)) == 1:
             return
-        self._let_go(number, name)
+        self._disconnect_from(number, name)
         if copy.unpushed:
             refused(lambda: edge.rm(name, remote=everywhere), Diverged)
         edge.rm(name, discard=True, remote=everywhere)
@@ -526,18 +526,28 @@ class Mixed:
         }
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_befalls_volumes_everybody_reads_the_rows_of_their_lsn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+M = TypeVar("M", bound=Mixed)
+
+
+@contextmanager
+def mixing(kind: type[M], folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> Generator[M]:
+    """Every second one is encrypted. A failure tells the steps that led to it."""
     if seed % 2:
-        write_key(tmp_path / "key")
-        monkeypatch.setenv("BUDWOOD_KEY_FILE", str(tmp_path / "key"))
-    mixed = Mixed(tmp_path, random.Random(seed))
+        write_key(folder / "key")
+        monkeypatch.setenv("BUDWOOD_KEY_FILE", str(folder / "key"))
+    mixed = kind(folder, random.Random(seed))
     try:
-        mixed.run(CHAIN)
+        yield mixed
     except BaseException as error:
         error.add_note("\n".join(mixed.said))
         raise
     finally:
         mixed.close()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_befalls_volumes_everybody_reads_the_rows_of_their_lsn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    with mixing(Mixed, tmp_path, monkeypatch, seed) as mixed:
+        mixed.run(CHAIN)

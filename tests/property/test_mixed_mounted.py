@@ -19,13 +19,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from budwood.remote.keyring import write_key
 from budwood.sync.volume import Volume
 from budwood.volume.errors import Busy
 
 from ..mounts import Mount, mounted, needs_fuse
 from ..waits import LIMIT_SECONDS, wait_until
-from .test_mixed import STEPS, Here, Mixed, Rows, rows_of
+from .test_mixed import STEPS, Here, Mixed, Rows, mixing, rows_of
 
 pytestmark = needs_fuse
 
@@ -91,7 +90,7 @@ class MixedMounted(Mixed):
 
     def _opened(self, name: str, mode: str = "rw") -> sqlite3.Connection:
         uri = f"file:{self.mount.directory}/{name}?mode={mode}"
-        return sqlite3.connect(uri, uri=True, isolation_level=None, factory=Connection)
+        return sqlite3.connect(uri, LIMIT_SECONDS, uri=True, isolation_level=None, factory=Connection)
 
     def _connected(self, number: int, name: str) -> Any:
         if number or self.dice.random() < 0.5:
@@ -104,7 +103,7 @@ class MixedMounted(Mixed):
     def _wait_for_readers(self, name: str, rows: Rows) -> None:
         """Who opens what others have open sees what they see: the mount moves all of them in a moment."""
         if name in self.kept:
-            wait_until(lambda: rows_of(self.kept[name]) == rows, LIMIT_SECONDS / 10)
+            wait_until(lambda: rows_of(self.kept[name]) == rows)
 
     def _look(self, number: int, name: str, copy: Here) -> None:
         super()._look(number, name, copy)
@@ -117,7 +116,7 @@ class MixedMounted(Mixed):
         with closing(self._opened(name, self.dice.choice(["ro", "rw"]))) as db:
             assert rows_of(db) == rows
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         for db in self.kept.values():
             db.close()
         self.kept.clear()
@@ -135,35 +134,35 @@ class MixedMounted(Mixed):
 
     def settle(self) -> None:
         # Who has it open stays with what it was.
-        self.let_go()
+        self.close_files()
         super().settle()
 
     def mv(self) -> None:
-        self.let_go()
+        self.close_files()
         super().mv()
 
     def rm(self) -> None:
-        self.let_go()
+        self.close_files()
         super().rm()
 
     def rename_file(self) -> None:
-        self.let_go()
+        self.close_files()
         number, name, copy, _ = self._pick("rename")
         if number or copy.there.known or copy.there.is_gone:
             return
         new = self._new_name()
         wait_until((self.mount.directory / name).exists)
         (self.mount.directory / name).rename(self.mount.directory / new)
-        self._call(0, name, new)
+        self._rename(0, name, new)
         self._look(0, new, copy)
 
     def remove_file(self) -> None:
-        self.let_go()
+        self.close_files()
         number, name, copy, _ = self._pick("unlink")
         if number or copy.there.known or sum(map(len, self.here)) == 1:
             return
         wait_until((self.mount.directory / name).exists)
-        self._let_go(0, name)
+        self._disconnect_from(0, name)
         (self.mount.directory / name).unlink()
         del self.here[0][name]
         assert name not in {row["name"] for row in self.edges[0].ls()}
@@ -180,7 +179,7 @@ class MixedMounted(Mixed):
 
     @contextmanager
     def _unmounted(self) -> Generator[None]:
-        self.let_go()
+        self.close_files()
         self.mount.stop()
         yield
         self.mount.start("--no-sync")
@@ -188,7 +187,7 @@ class MixedMounted(Mixed):
     def kill(self) -> None:
         self.said.append("kill the mount")
         self.mount.kill()
-        self.let_go()
+        self.close_files()
         self.mount.start("--no-sync")
 
 
@@ -196,16 +195,9 @@ class MixedMounted(Mixed):
 def test_whoever_looks_at_a_file_finds_the_rows_of_its_volume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    if seed % 2:
-        write_key(tmp_path / "key")
-        monkeypatch.setenv("BUDWOOD_KEY_FILE", str(tmp_path / "key"))
-    mixed = MixedMounted(tmp_path, random.Random(seed))
-    try:
-        with mounted(tmp_path, "--no-sync", home="home0", remote=mixed.url) as mixed.mount:
-            mixed.run(CHAIN)
-            mixed.let_go()
-    except BaseException as error:
-        error.add_note("\n".join(mixed.said))
-        raise
-    finally:
-        mixed.close()
+    with (
+        mixing(MixedMounted, tmp_path, monkeypatch, seed) as mixed,
+        mounted(tmp_path, "--no-sync", home="home0", remote=mixed.url) as mixed.mount,
+    ):
+        mixed.run(CHAIN)
+        mixed.close_files()

@@ -29,6 +29,7 @@ import pytest
 
 from budwood.fuse.host import mount_client
 
+from . import fork_server
 from .waits import LIMIT_SECONDS
 
 ENTRY = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
@@ -91,7 +92,7 @@ class Mount:
         self.directory.mkdir(parents=True, exist_ok=True)
         where = ["--home", str(self.home), *(["--remote", self.remote] if self.remote else [])]
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
+            self.process = fork_server.Popen(
                 [*ENTRY, *where, "mount", str(self.directory), "--foreground", *options],
                 env={**os.environ, "BUDWOOD_FAULT": fault},
                 stdin=subprocess.DEVNULL,

@@ -67,6 +67,12 @@ def disarm(name: str | None = None) -> None:
         _ARMED.pop(name, None)
 
 
+def arm_from_environment() -> None:
+    """Arm what BUDWOOD_FAULT names, where that was set only once the points were declared."""
+    for name in _POINTS:
+        _arm_from_environment(name)
+
+
 def _arm_from_environment(name: str) -> None:
     wanted, _, nth = os.environ.get("BUDWOOD_FAULT", "").partition("#")
     if wanted != name:

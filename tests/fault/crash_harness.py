@@ -26,6 +26,7 @@ import budwood
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 
+from .. import fork_server
 from ..waits import LIMIT_SECONDS, wait_until
 
 WORK = Path(__file__).with_name("work.py")
@@ -63,7 +64,7 @@ class Place:
 def start(program: Path | str, *arguments: object, fault: str = "") -> subprocess.Popen[str]:
     """A child that runs `program` (a file, or Python's source)."""
     source = [str(program)] if isinstance(program, Path) else ["-c", program]
-    return subprocess.Popen(
+    return fork_server.Popen(
         [sys.executable, "-P", *source, *map(str, arguments)],
         env={**os.environ, "BUDWOOD_FAULT": fault},
         stdin=subprocess.DEVNULL,

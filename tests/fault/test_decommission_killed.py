@@ -17,6 +17,7 @@ from budwood.testing.commits import commit_of
 from budwood.volume.calls import HELLO, Done
 from budwood.volume.ids import ClientId, VolumeId
 
+from .. import fork_server
 from ..waits import LIMIT_SECONDS, wait_until
 from .crash_harness import SERVE, Place, Serving, start
 from .test_nodes_apart import born, owned, straight_to
@@ -61,13 +62,7 @@ def two(place: Place) -> Generator[Serving]:
 
 def decommission(place: Place, url: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = ["--home", str(place.home()), "--remote", url, "decommission", "one", *options]
-    return subprocess.run(
-        [sys.executable, "-P", "-c", SERVE, *command],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    return fork_server.run([sys.executable, "-P", "-c", SERVE, *command], timeout=LIMIT_SECONDS)
 
 
 def gone_on(place: Place, url: str) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from .. import fork_server
 from ..integration.test_mount_sync import connect, make, number, set_all, shows
 from ..mounts import ENTRY, Mount, mounted, needs_fuse
 from ..waits import LIMIT_SECONDS, wait_until
@@ -88,13 +89,7 @@ def is_being_moved(directory: Path) -> bool:
 
 
 def command(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*ENTRY, "--home", str(home), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_SECONDS,
-    )
+    return fork_server.run([*ENTRY, "--home", str(home), *arguments], timeout=LIMIT_SECONDS)
 
 
 def children_of(pid: int) -> list[int]:
@@ -113,7 +108,7 @@ def is_gone(pid: int) -> bool:
 @contextmanager
 def node(folder: Path) -> Generator[tuple[str, subprocess.Popen[str]]]:
     """A node that may be stopped: its URL, its process."""
-    with subprocess.Popen(
+    with fork_server.Popen(
         [*ENTRY, "serve", "--create", "--store", (folder / "store").as_uri(), "--listen", "127.0.0.1:0"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -150,7 +145,7 @@ def test_a_mount_killed_while_it_moves_an_open_database_ends_and_so_do_its_progr
                 holding = programs.enter_context(program(HOLDING, path))
                 working = programs.enter_context(program(WORKING, path, "yes"))
                 pull = programs.enter_context(
-                    subprocess.Popen(
+                    fork_server.Popen(
                         [*ENTRY, "--home", str(two.home), "pull", "shop"],
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL,
@@ -296,15 +291,18 @@ def test_a_locker_that_is_killed_while_it_holds_the_locks_leaves_everything_as_i
         one.ask("push", "shop")
         assert two.process is not None
         with program(HOLDING, path) as holding, closing(connect(path)) as theirs:
-            pull = subprocess.Popen(
-                [*ENTRY, "--home", str(two.home), "pull", "shop"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+            pull = fork_server.Popen(
+                [*ENTRY, "--home", str(two.home), "pull", "shop"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             with pull:
                 wait_until(lambda: is_being_moved(two.directory))
                 for each in children_of(two.process.pid):
                     os.kill(each, signal.SIGKILL)
                 _, heard = pull.communicate(timeout=LIMIT_SECONDS)
-                assert b"can't be locked" in heard or b"within transactions" in heard
+                assert "can't be locked" in heard or "within transactions" in heard
             assert number(theirs) == 0
             holding.communicate("end\n", timeout=LIMIT_SECONDS)
             two.ask("pull", "shop")

@@ -15,6 +15,7 @@ import pytest
 
 from budwood.cli.main import run
 
+from .. import fork_server
 from ..waits import LIMIT_SECONDS
 
 ENTRY = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
@@ -75,7 +76,7 @@ class Command:
             "stderr": subprocess.PIPE,
             **options,
         }
-        return subprocess.Popen([*ENTRY, *self.options, *arguments], text=True, **streams)
+        return fork_server.Popen([*ENTRY, *self.options, *arguments], text=True, **streams)
 
     def process(self, *arguments: str, stdin: str = "", **options: Any) -> Said:
         with self.start(*arguments, stdin=subprocess.PIPE, **options) as child:
@@ -87,7 +88,7 @@ class Command:
 def serving(store: Path | str, *arguments: str, listen: str = "127.0.0.1:0") -> Generator[str]:
     """A node in a process of its own; its URL. It must end cleanly when it is told to."""
     url = store if isinstance(store, str) else store.as_uri()
-    child = subprocess.Popen(
+    child = fork_server.Popen(
         [*ENTRY, "serve", "--create", "--store", url, "--listen", listen, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -113,7 +114,7 @@ def started_node(
     """A process that serves, and its address; killed at the end, if it is there still."""
     arguments = ["serve", "--store", store.as_uri(), "--create", "--listen", listen, *options]
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": stderr}
-    with subprocess.Popen([*ENTRY, *arguments], text=True, **streams) as process:
+    with fork_server.Popen([*ENTRY, *arguments], text=True, **streams) as process:
         try:
             assert process.stdout is not None
             yield process, process.stdout.readline().split()[-1]

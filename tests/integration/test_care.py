@@ -18,6 +18,7 @@ from budwood.sync.volume import Volume
 from budwood.volume.errors import Busy
 from budwood.volume.protocols import Durability
 
+from .. import fork_server
 from ..waits import LIMIT_SECONDS, wait_until
 from .cli import Command
 
@@ -147,7 +148,7 @@ while True:
     print(number, flush=True)
 """
     home = tmp_path / "home"
-    child = subprocess.Popen([sys.executable, "-P", "-c", program, home], stdout=subprocess.PIPE, text=True)
+    child = fork_server.Popen([sys.executable, "-P", "-c", program, home], stdout=subprocess.PIPE, text=True)
     try:
         output = child.stdout
         assert output is not None
@@ -192,7 +193,7 @@ for number in range(3, 9):
     db.execute("insert into t values(?)", (number,))
 os.kill(os.getpid(), 9)
 """
-    subprocess.run([sys.executable, "-P", "-c", program], check=False)
+    fork_server.run([sys.executable, "-P", "-c", program])
     spoil(user.home / "store" / "journal", -2)
     said = user("verify")
     assert said.code == 1
@@ -225,7 +226,7 @@ with budwood.open(home={str(home)!r}, remote="") as edge:
             writer.commit(Durability.DURABLE)
     os.kill(os.getpid(), 9)
 """
-    subprocess.run([sys.executable, "-P", "-c", program], check=False)
+    fork_server.run([sys.executable, "-P", "-c", program])
     spoil(home / "store" / "journal", -2, at)
     fates = rebuild(home).fates
     assert [(fate.name, fate.outcome) for fate in fates] == list(zip(("one", "two"), outcomes, strict=True))
@@ -253,7 +254,7 @@ for page, data, length in ((1, b"b", 2), (1, b"c", 10), (1, b"d", 10), (1, b"e",
     writer.commit(Durability.DURABLE)
 os.kill(os.getpid(), 9)
 """
-    subprocess.run([sys.executable, "-P", "-c", program], check=False)
+    fork_server.run([sys.executable, "-P", "-c", program])
     spoil(home / "store" / "journal", -2)
     (fate,) = rebuild(home).fates
     assert (fate.outcome, len(fate.kept)) == ("cut", 3)
@@ -277,7 +278,7 @@ sys.stdin.read()
         check_alone(home, store)
         if (home / "rebuilt" / "whole").exists():
             command = [sys.executable, "-P", "-c", program, str(home)]
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            child = fork_server.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             opened.append(child)
             assert child.stdout is not None
             assert child.stdout.readline() == "open\n"

@@ -17,6 +17,7 @@ import pytest
 
 import budwood
 
+from .. import fork_server
 from ..fault.crash_harness import Place, Serving
 from ..waits import LIMIT_SECONDS
 
@@ -74,7 +75,7 @@ def run(program: str, arguments: Sequence[Sequence[object]]) -> list[list[str]]:
         for own in arguments:
             command = [sys.executable, "-P", "-c", program, *map(str, own)]
             pipe = subprocess.PIPE
-            children.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
+            children.append(fork_server.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
         for child in children:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n", child.communicate()[1]

@@ -13,6 +13,7 @@ import pytest
 
 from budwood.remote.keyring import KEY_FILE, write_key
 
+from .. import fork_server
 from ..stored import unpack_code
 from ..waits import LIMIT_SECONDS
 from .cli import ENTRY, Said, started_node
@@ -50,14 +51,11 @@ class Fleet:
                 assert process.wait(LIMIT_SECONDS) == 0
 
     def ask(self, release: str, home: str, url: str, *arguments: str) -> Said:
-        done = subprocess.run(
+        done = fork_server.run(
             [*ENTRY, "--home", str(self.folder / home), "--remote", url, *arguments],
             env=self.environment(release),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=LIMIT_SECONDS,
-            check=False,
         )
         assert "Traceback" not in done.stderr
         return Said(done.returncode, done.stdout, done.stderr)

@@ -30,6 +30,7 @@ from budwood.sync.edge import open as open_edge
 from budwood.volume.calls import LIST_NAMES, LOOKUP, LookupRequest, NamesRequest
 from budwood.volume.errors import Busy, Diverged, Unavailable
 
+from .. import fork_server
 from ..mounts import ENTRY, Mount, mounted, needs_fuse
 from ..waits import LIMIT_SECONDS, wait_until
 from .cli import serving
@@ -643,7 +644,7 @@ def test_programs_with_the_vfs_and_the_mount_see_one_another_or_are_refused(tmp_
 
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*ENTRY, "--home", str(home), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+        return fork_server.run(command, timeout=LIMIT_SECONDS)
 
     with mounted(tmp_path) as mount:
         path = mount.directory / "shop"
@@ -677,7 +678,7 @@ def test_a_home_is_mounted_once(tmp_path: Path) -> None:
     with mounted(tmp_path) as mount:
         (tmp_path / "second").mkdir()
         command = [*ENTRY, "--home", str(mount.home), "mount", str(tmp_path / "second"), "--foreground"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+        done = fork_server.run(command, timeout=LIMIT_SECONDS)
         assert done.returncode != 0
         assert str(mount.directory) in done.stderr
         (mount.directory / "a").write_text("still here")
@@ -701,7 +702,7 @@ def test_a_mount_that_is_killed_while_it_pulls_shows_one_snapshot_or_the_other(t
                     assert number(theirs) == n
                     set_all(ours, n + 100)
                     one.ask("push", name)
-                    pull = subprocess.Popen(
+                    pull = fork_server.Popen(
                         [*ENTRY, "--home", str(two.home), "pull", name],
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +20,7 @@ from budwood.volume import faults
 from budwood.volume.errors import BadInput, Busy, Conflict, Full, Unavailable
 from budwood.volume.wire import CommitRequest, Committed
 
+from .. import fork_server
 from ..waits import LIMIT_SECONDS
 from .cli import serving
 
@@ -236,7 +236,7 @@ db.close()
 def test_processes_of_two_homes_lose_no_update(tmp_path: Path, store: str) -> None:
     with serving(tmp_path / "store") as url:
         homes = [tmp_path / home for home in ("ann", "ann", "bob")]
-        children = [subprocess.Popen([sys.executable, "-P", "-c", COUNT, str(home), url]) for home in homes]
+        children = [fork_server.Popen([sys.executable, "-P", "-c", COUNT, str(home), url]) for home in homes]
         assert [child.wait(LIMIT_SECONDS) for child in children] == [0, 0, 0]
         with closing(connect(tmp_path, url, "new")) as db:
             assert rows(db) == [25]

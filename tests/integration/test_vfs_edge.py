@@ -18,6 +18,7 @@ import budwood
 import budwood.vfs
 from budwood.vfs.stdlib import register_stdlib
 
+from .. import fork_server
 from ..waits import LIMIT_SECONDS
 
 _URI = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -29,7 +30,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def _start(code: str, *args: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return fork_server.Popen(
         [sys.executable, "-P", "-c", code, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 

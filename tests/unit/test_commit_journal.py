@@ -8,7 +8,6 @@ import errno
 import os
 import random
 import shutil
-import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
@@ -30,6 +29,7 @@ from budwood.volume import faults
 from budwood.volume.errors import Corrupt, Full, Unavailable
 from budwood.volume.protocols import Durability
 
+from .. import fork_server
 from ..second_reader import Home
 
 PAGE = 4096
@@ -72,7 +72,7 @@ def read(volume: Volume, *pages: int) -> list[bytes]:
 def killed(source: str, home: Path) -> None:
     """What a child does to the home before it is gone without closing it."""
     program = f"{PROGRAM}\n{source}\nos.kill(os.getpid(), 9)"
-    child = subprocess.run([sys.executable, "-P", "-c", program, home], capture_output=True, text=True)
+    child = fork_server.run([sys.executable, "-P", "-c", program, home])
     assert child.returncode == -9, child.stderr
 
 

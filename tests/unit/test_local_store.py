@@ -28,6 +28,7 @@ from budwood.volume.errors import AlreadyExists, BadInput, Busy, Conflict, Corru
 from budwood.volume.pageset import PageSet
 from budwood.volume.protocols import Durability
 
+from .. import fork_server
 from ..waits import LIMIT_SECONDS
 
 
@@ -315,7 +316,7 @@ with open(home=sys.argv[1], remote="") as edge:
 
 def test_of_several_processes_that_make_one_name_one_wins(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", CREATE, str(tmp_path / "home")]
-    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    children = [fork_server.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     answers = sorted(child.communicate(timeout=LIMIT_SECONDS)[0].strip() for child in children)
     assert answers == ["made", "taken", "taken", "taken"]
 
@@ -459,6 +460,6 @@ def test_a_damaged_byte_or_a_cut_file_gives_an_error_and_never_wrong_data(tmp_pa
         put(volume, {page: fill(9) for page in range(1, 61)})
         for first in range(1, 61, 20):
             put(volume, {page: bytes([page]) * 4096 for page in range(first, first + 20)})
-    arguments = [sys.executable, "-c", FLIP, str(tmp_path / "home"), str(tmp_path / "damaged"), str(seed)]
-    child = subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    arguments = [sys.executable, "-P", "-c", FLIP, str(tmp_path / "home"), str(tmp_path / "damaged"), str(seed)]
+    child = fork_server.run(arguments, timeout=LIMIT_SECONDS)
     assert (child.returncode, child.stdout) == (0, "done\n"), child.stderr[-2000:]

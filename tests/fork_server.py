@@ -206,7 +206,8 @@ def _serve(asked: socket.socket) -> dict[str, Any]:
                 os.dup2(stream, place)
             for each in (reading, writing, asked.detach(), *streams):
                 os.close(each)
-            return json.loads(request)
+            told: dict[str, Any] = json.loads(request)
+            return told
         os.close(writing)
         os.waitpid(between, 0)
         asked.send(os.read(reading, 64))

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from anyio.lowlevel import checkpoint as let_others
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from ...volume.entry import entry_key, is_entry, slot_of
 from ...volume.errors import BadInput, BudwoodError, Conflict, NotFound, NotOwner, Unavailable
@@ -40,6 +41,7 @@ from ..metastore.rolled_stream import RolledStream
 from ..store.tree_nodes import loading
 from .collector import Collector, Progress, Stage
 from .fold import Folder
+from .garbage_check import Refused
 from .garbage_plan import Hold
 from .retainer import Default, Retainer
 from .tidying import Tidying
@@ -281,6 +283,8 @@ class Upkeep:
             # Whoever owns it by now looks after it.
             self._known.pop(name, None)
         except Unavailable as error:
+            # A node that ends has whoever reads in it fail, just before it ends this.
+            await checkpoint_if_cancelled()
             self.done.failures += 1
             _logger.warning("log %s is looked after later: %s", name, error)
             known.pending = True
@@ -302,6 +306,7 @@ class Upkeep:
             # Another is at it, or it has moved away.
             _logger.info("volume %s: %s", vid, error)
         except Unavailable as error:
+            await checkpoint_if_cancelled()
             known.changed.add(str(vid))
             known.to_retain.add(str(vid))
             self.done.failures += 1
@@ -413,8 +418,8 @@ class Upkeep:
                 log.name, most_a_second=self._pace.deletes_a_second, leftovers=known.sweep, pinned=pinned
             )
         except Conflict as error:
-            # Another's plan was acknowledged first: it is carried out in its time. Or it was refused.
-            _logger.warning("log %s: %s", log.name, error)
+            # It was refused; or another's was acknowledged first, which is carried out in its time.
+            _logger.log(logging.WARNING if isinstance(error, Refused) else logging.INFO, "log %s: %s", log.name, error)
             progress = Progress(Stage.NOTHING)
         known.changed.update(self._laggards(log, progress.holds))
         if progress.looked:

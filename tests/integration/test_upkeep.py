@@ -176,6 +176,15 @@ async def test_names_are_looked_after_as_a_log_and_not_as_a_volume(
     assert not caplog.records
 
 
+async def test_a_node_that_ends_as_its_turn_begins_says_nothing(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    async with scene.node("main") as node:
+        volume = await Filled.born(node)
+        await volume.write(1)
+        await scene.settled()
+        scene.clock.advance(EVERY)
+    assert not caplog.records
+
+
 async def test_a_fault_of_its_own_does_not_take_the_node_down(
     scene: Scene, node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -28,6 +28,7 @@ import pytest
 
 import budwood
 import budwood.lite
+from budwood.cli.main import run
 from budwood.cli.upkeep import opened
 from budwood.remote.keyring import write_key
 from budwood.rows.difference import diff
@@ -39,8 +40,9 @@ from budwood.sync.edge import open as open_edge
 from budwood.sync.rebuild import rebuild
 from budwood.sync.verify import verify
 from budwood.sync.volume import Volume
-from budwood.volume.calls import ADVANCE, SinceRequest
+from budwood.volume.calls import ADVANCE, PIN, UNPIN, A, Call, PinRequest, Q, SinceRequest, UnpinRequest
 from budwood.volume.errors import BadInput, BudwoodError, Diverged, Forgotten, NotFound
+from budwood.volume.ids import PinId
 
 SEEDS = int(os.environ.get("MIXED_SEEDS", "6"))
 CHAIN = 150
@@ -57,6 +59,7 @@ STEPS = (
     6 * ["write"] + 2 * ["write_there"] + 5 * ["push"] + 2 * ["pull"] + 2 * ["settle"] + 2 * ["clone"] + 3 * ["fork"]
     + 2 * ["rm"] + ["fork_past", "restore", "mv", "create", "export_and_import", "forget", "tend", "look_back"]
     + ["compare", "rebuild", "keep_little", "fetch", "compact", "verify", "connect", "connect", "connect"]
+    + ["hold", "hold", "let_go"]
 )  # fmt: skip
 
 
@@ -69,6 +72,11 @@ class There:
     """What the store knows of, and this was forked from."""
     known: bool = False
     removed: bool = False
+    held: dict[int, PinId] = field(default_factory=dict[int, PinId])
+    """LSNs that stay, whatever is forgotten, and what holds each."""
+
+    def may_be_forgotten(self, lsn: int) -> bool:
+        return lsn < len(self.history) - 1 and lsn not in self.held
 
     @property
     def is_gone(self) -> bool:
@@ -138,8 +146,9 @@ class Mixed:
     def __init__(self, folder: Path, dice: random.Random) -> None:
         self.folder = folder
         self.dice = dice
-        self.url = f"file://{folder}/store"
-        (folder / "store").mkdir()
+        self.store = f"file://{folder}/store"
+        (folder / "store").mkdir(exist_ok=True)
+        self.url = self._remote()
         self.edges = [self._open(0), self._open(1)]
         self.here: list[dict[str, Here]] = [{}, {}]
         self.names: dict[str, There] = {}
@@ -150,10 +159,16 @@ class Mixed:
         """That stay open, by home and name, while others change what they read."""
         self._count = 0
 
+    def _remote(self) -> str:
+        return self.store
+
     def _open(self, number: int) -> Edge:
         return open_edge(home=self.folder / f"home{number}", remote=self.url)
 
     def close(self) -> None:
+        self.leave()
+
+    def leave(self) -> None:
         self.disconnect()
         for edge in self.edges:
             edge.close()
@@ -168,6 +183,9 @@ class Mixed:
         for name, there in self.names.items():
             for lsn in range(1, len(there.history)):
                 self._look_back(name, there, lsn)
+
+    def check_store(self) -> None:
+        assert run(["scrub", "--store", self.store]) == 0
 
     def _pick(self, what: str) -> tuple[int, str, Here, Volume]:
         """The volume that `what` is done to: its home, its name there, the model and itself."""
@@ -190,6 +208,10 @@ class Mixed:
 
     def _connection(self, number: int, name: str) -> apsw.Connection:
         return budwood.connect(name, home=self.folder / f"home{number}", remote=self.url, mode="rw")
+
+    def _ask(self, call: Call[Q, A], request: Q) -> A:
+        """The remote, for what no edge asks it."""
+        return self.edges[0].connection().remote.ask(call, request)
 
     def _look(self, number: int, name: str, copy: Here) -> None:
         try:
@@ -229,7 +251,7 @@ class Mixed:
             with closing(budwood.lite.connect(self.url, name, lsn)) as db:
                 assert rows_of(db) == there.history[lsn]
         except Forgotten:
-            assert lsn < len(there.history) - 1
+            assert there.may_be_forgotten(lsn)
 
     # What happens to rows
 
@@ -267,7 +289,11 @@ class Mixed:
     def write(self) -> None:
         number, name, copy, _ = self._pick("write")
         if not copy.there.is_gone:
-            self._write(number, name)
+            try:
+                self._write(number, name)
+            except Forgotten:
+                assert copy.sync < copy.head, "pages that were never fetched"
+                assert not copy.unpushed, "what it was made on is held"
 
     def write_there(self) -> None:
         """By the lite client, whose commit is the remote's."""
@@ -377,7 +403,7 @@ class Mixed:
         try:
             self.edges[number].fork(name, new, lsn=lsn)
         except Forgotten:
-            assert lsn < copy.head
+            assert copy.there.may_be_forgotten(lsn)
             return
         made = self.here[number][new] = Here(copy.there.forked(lsn), lsn)
         made.there.known = True
@@ -394,7 +420,7 @@ class Mixed:
         try:
             volume.restore(lsn=lsn)
         except Forgotten:
-            assert lsn < copy.head
+            assert copy.there.may_be_forgotten(lsn)
             return
         finally:
             # It pulls first.
@@ -451,17 +477,36 @@ class Mixed:
     # What happens to the past
 
     def forget(self) -> None:
-        number, _, copy, volume = self._pick("forget the past of")
+        _, _, copy, volume = self._pick("forget the past of")
         if copy.there.known and not copy.there.removed:
             since = max(1, copy.head - self.dice.randrange(4))
-            self.edges[number].connection().remote.ask(ADVANCE, SinceRequest(volume.id.raw, since=since))
+            self._ask(ADVANCE, SinceRequest(volume.id.raw, since=since))
+
+    def hold(self) -> None:
+        _, _, copy, volume = self._pick("hold an LSN of")
+        there, lsn, pin = copy.there, self.dice.randint(1, max(copy.head, 1)), PinId.new()
+        if not there.known or there.removed or lsn in there.held:
+            return
+        try:
+            self._ask(PIN, PinRequest(volume.id.raw, lsn=lsn, pin=pin.raw, seconds=0, kind="named"))
+        except Forgotten:
+            assert there.may_be_forgotten(lsn)
+            return
+        there.held[lsn] = pin
+
+    def let_go(self) -> None:
+        _, _, copy, volume = self._pick("let go of an LSN of")
+        there = copy.there
+        if there.held and there.known and not there.removed:
+            _, pin = there.held.popitem()
+            self._ask(UNPIN, UnpinRequest(volume.id.raw, pin=pin.raw))
 
     def tend(self) -> None:
         """The edges' node ends, upkeep goes round, and they come back."""
         self.said.append("tend")
         if not self.names:
             return
-        self.close()
+        self.leave()
         anyio.run(self._tended, backend="asyncio")
         self.edges = [self._open(0), self._open(1)]
 
@@ -498,7 +543,7 @@ class Mixed:
             assert verify(self.folder / f"home{number}").findings == ()
 
     async def _tended(self) -> None:
-        async with opened(self.url, HASTY) as node:
+        async with opened(self.store, HASTY) as node:
             await Rounds(node.logs, node.upkeep, Quiet(), Extent.ALL).once()
 
     def look_back(self) -> None:
@@ -517,7 +562,7 @@ class Mixed:
             with diff(*(f"{name}@{lsn}" for lsn in lsns), home=self.folder / f"home{number}", remote=self.url) as found:
                 changed = {change.key[0]: (change.old, change.new) for change in found.rows()}
         except Forgotten:
-            assert min(lsns) < copy.head
+            assert any(map(copy.there.may_be_forgotten, lsns))
             return
         assert changed == {
             key: tuple((key, rows[key]) if key in rows else None for rows in (before, after))
@@ -551,3 +596,4 @@ def test_whatever_befalls_volumes_everybody_reads_the_rows_of_their_lsn(
 ) -> None:
     with mixing(Mixed, tmp_path, monkeypatch, seed) as mixed:
         mixed.run(CHAIN)
+        mixed.check_store()

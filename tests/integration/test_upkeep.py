@@ -43,7 +43,7 @@ from ..reread import reread
 from ..rolling import comes_true, memory
 from ..waits import LIMIT_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+pytestmark = pytest.mark.anyio
 
 PAGE = 512
 WIDTH = 8

@@ -19,7 +19,7 @@ from budwood.volume.pins import Pin
 from ..second_reader.store import Store
 from ..waits import LIMIT_SECONDS
 
-SCHEDULES = 1000 if os.environ.get("HYPOTHESIS_PROFILE") == "mutant" else 100
+SCHEDULES = 1000 if os.environ.get("HYPOTHESIS_PROFILE") == "mutant" else 50
 BLOCK = 25
 
 STAYS = ("probe/",)

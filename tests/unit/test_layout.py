@@ -9,6 +9,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from shutil import copytree, ignore_patterns
@@ -183,7 +184,9 @@ def foreign(path: Path) -> Iterator[str]:
                 pass
 
 
-IMPORTS = [found for name, path in MODULES.items() for found in ours(name, path)]
+@cache
+def imports() -> tuple[Import, ...]:
+    return tuple(found for name, path in MODULES.items() for found in ours(name, path))
 
 
 def rank(order: list[str], name: str) -> int:
@@ -244,7 +247,7 @@ def test_imports_of_ours_are_relative() -> None:
 
 
 def test_imports_between_rooms_run_downwards() -> None:
-    for found in IMPORTS:
+    for found in imports():
         if found.importer == "":
             # The errors import nothing themselves.
             lazy = found.checked_only or found.target == "volume.errors"
@@ -255,7 +258,7 @@ def test_imports_between_rooms_run_downwards() -> None:
 
 
 def test_the_narrower_rules_hold() -> None:
-    for found in IMPORTS:
+    for found in imports():
         room, wanted = found.importer.split(".")[0], found.target.split(".")[0]
         only = narrowed(found.importer)
         assert only is None or wanted == room or wanted in only, f"{found}: it may import only {only}"
@@ -268,7 +271,7 @@ def test_the_narrower_rules_hold() -> None:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """For the type checkers neither."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
-    for found in IMPORTS:
+    for found in imports():
         if (found.eager or found.checked_only) and found.target != found.importer:
             graph[found.importer].add(found.target)
     try:

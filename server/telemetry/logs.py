@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from ...volume.errors import BadInput
 from ...volume.request_id import current
@@ -86,12 +86,31 @@ def log_to_stderr(form: str, level: str) -> None:
     logging.getLogger(AUDIT).setLevel(logging.INFO)
 
 
+class _PrivateFileHandler(WatchedFileHandler):
+    """A file of its owner's alone, also where it is made anew."""
+
+    def _open(self) -> TextIO:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        return open(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:
+            # It is made anew outside of what logging guards; the call that is told of here was answered all the same.
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """The disk is full, or the folder is gone: what would have been written is told on standard error."""
+        words = "the audit log %s can't be written (%s), which would say: %s"
+        logging.getLogger(ROOT).error(words, self.baseFilename, sys.exception(), self.format(record))
+
+
 def audit_to(path: Path) -> None:
     """Append the audit to this file, for its owner alone. It may be moved away: the next line makes it anew. Raises
     BadInput where it can't be written."""
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
-        handler = WatchedFileHandler(path)
+        handler = _PrivateFileHandler(path)
     except OSError as error:
         raise BadInput(
             f"can't write the audit log {path} ({error.strerror}): name a file in a folder of yours"

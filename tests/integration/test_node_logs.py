@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import httpx
 import pytest
 
 from budwood.remote.http import HttpRemote
-from budwood.server.telemetry.logs import FIELDS, LineFormatter, json_line, logfmt_line
+from budwood.server.telemetry.logs import AUDIT, FIELDS, LineFormatter, audit_to, json_line, logfmt_line
 from budwood.testing.commits import commit_of
 from budwood.volume.calls import (
     CHANGE_NAME,
@@ -97,6 +100,44 @@ async def test_who_did_what_is_told(tmp_path: Path, options: tuple[str, ...]) ->
     # One id leads from the audit to the call.
     assert [by_request[line["request"]]["call"] for line in lines] == [line["what"] for line in lines]
     assert sum(line["call"] == "commit" for line in by_request.values()) == 1
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Iterator[Path]:
+    """Where audits go, in a folder of its own."""
+    path, logger, before = tmp_path / "audits" / "audit.jsonl", logging.getLogger(AUDIT), os.umask(0o022)
+    path.parent.mkdir()
+    audit_to(path)
+    yield path
+    os.umask(before)
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def audited(words: str) -> None:
+    logging.getLogger(AUDIT).info("audit", extra={FIELDS: {"what": words}})
+
+
+def test_an_audit_that_was_moved_away_is_begun_anew_for_its_owner_alone(audit: Path) -> None:
+    for turn in range(3):
+        audited(f"ü {turn}")
+        audit.rename(audit.with_suffix(f".{turn}"))
+    audited("last")
+    files = list(audit.parent.iterdir())
+    assert [len(each.read_text("utf-8").splitlines()) for each in files] == [1] * 4
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}
+
+
+def test_an_audit_that_cant_be_written_is_told_elsewhere(audit: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree(audit.parent)
+    audited("one")
+    (told,) = [record.getMessage() for record in caplog.records if record.name == "budwood"]
+    assert told.startswith(f"the audit log {audit} can't be written (")
+    assert '"what": "one"' in told
+    audit.parent.mkdir()
+    audited("two")
+    assert json.loads(audit.read_text())["what"] == "two"
 
 
 def test_a_line_is_one_line_whatever_it_holds() -> None:

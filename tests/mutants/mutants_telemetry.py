@@ -7,6 +7,7 @@ from typing import Final
 from .mutant import Mutant
 
 METRICS: Final = "tests/integration/test_metrics.py"
+LOGS: Final = "tests/integration/test_node_logs.py"
 LIMITS: Final = "tests/integration/test_caller_limits.py"
 TRACES: Final = "tests/integration/test_traces.py"
 SLOW: Final = "tests/attack/test_slow.py"
@@ -32,6 +33,27 @@ MUTANTS: Final = (
         "        self.span = tracing.here()\n",
         "        self.span = None\n",
         (TRACES, "-k", "down_to_the_store"),
+    ),
+    Mutant(
+        "telemetry: an audit that was moved away is anybody's",
+        "server/telemetry/logs.py",
+        "return open(os.open(self.baseFilename, flags, 0o600)",
+        "return open(os.open(self.baseFilename, flags, 0o644)",
+        (LOGS, "-k", "moved_away"),
+    ),
+    Mutant(
+        "telemetry: a call fails since its audit can't be written",
+        "server/telemetry/logs.py",
+        "        except OSError:\n            # It is made anew",
+        "        except ValueError:\n            # It is made anew",
+        (LOGS, "-k", "told_elsewhere"),
+    ),
+    Mutant(
+        "upkeep: a node that ends says that it looks after its logs later",
+        "server/upkeep/upkeep.py",
+        "            await checkpoint_if_cancelled()\n            self.done.failures",
+        "            self.done.failures",
+        ("tests/integration/test_upkeep.py", "-k", "says_nothing"),
     ),
     Mutant(
         "limits: what was under way stays so",

@@ -49,7 +49,7 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=30,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
@@ -116,7 +116,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _speaks_of_spark(item.path):
             item.add_marker(begun_anew)
-    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
+    items[:] = _in_order(items)
+
+
+def _in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """As they are shared out among the processes, a run of neighbours each: the first has all that use a session of
+    Spark, which is started once and is quick by then; the second begins with what takes longest."""
+    in_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    longest = [item for item in items if item.get_closest_marker("longest") is not None]
+    others = [item for item in items if item.get_closest_marker("longest") is None]
+    others.sort(key=lambda item: item.path not in in_spark)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    second = len(items) // workers if workers > 1 else 0
+    return [*others[:second], *longest, *others[second:]]
 
 
 @cache

@@ -16,9 +16,10 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from ...volume.errors import BadInput
 from ...volume.request_id import current
@@ -89,7 +90,7 @@ def log_to_stderr(form: str, level: str) -> None:
 class _PrivateFileHandler(WatchedFileHandler):
     """A file of its owner's alone, also where it is made anew."""
 
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         return open(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
 

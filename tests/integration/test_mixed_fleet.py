@@ -74,7 +74,7 @@ def fleet(tmp_path: Path, old: Path) -> Fleet:
     return Fleet(tmp_path, old)
 
 
-@pytest.mark.parametrize(("node", "edge"), [("old", "old"), ("old", "new"), ("new", "old")])
+@pytest.mark.parametrize(("node", "edge"), [("old", "new"), ("new", "old")])
 def test_edges_of_both_releases_share_a_database(fleet: Fleet, node: str, edge: str) -> None:
     """`edge` is the release of the one that makes it."""
     other = "new" if edge == "old" else "old"

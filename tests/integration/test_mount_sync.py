@@ -668,7 +668,7 @@ def test_programs_with_the_vfs_and_the_mount_see_one_another_or_are_refused(tmp_
         assert command("mv", "shop", "deep/er/shop").returncode == 0
         moved = mount.directory / "deep/er/shop"
         wait_until(moved.exists)
-        assert not path.exists()
+        wait_until(lambda: not path.exists())
         assert moved.stat().st_ino == inode
         assert command("rm", "deep/er/shop", "--discard").returncode == 0
         wait_until(lambda: not (mount.directory / "deep").exists())

@@ -2,7 +2,7 @@
 
     with fork_server.Popen([sys.executable, "-P", "-c", source, ...], stdout=subprocess.PIPE) as child: ...
 
-A test's child spends its time in starting: a node loads for half a second and then answers three requests. `Popen` here
+A test's child spends its time in starting: a node loads for most of a second and answers three requests. `Popen` here
 is subprocess's own but for who makes the process. It is a child of the test's process in every respect: waited for,
 stopped and killed by its number. What differs is that its modules stand loaded, so how a process loads, and in what
 time, isn't to be tested by it.
@@ -196,22 +196,26 @@ def _serve(asked: socket.socket) -> dict[str, Any]:
         request, streams, _, _ = socket.recv_fds(asked, MOST_BYTES, 3)
         if not request:
             os._exit(0)
-        reading, writing = os.pipe()
+        (reading, writing), (orphaned, between_lives) = os.pipe(), os.pipe()
         if (between := os.fork()) == 0:
             if child := os.fork():
                 os.write(writing, b"%d" % child)
                 os._exit(0)
+            # It begins once it has the parent that it is to have.
+            os.close(between_lives)
+            os.read(orphaned, 1)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for place, stream in enumerate(streams):
                 os.dup2(stream, place)
-            for each in (reading, writing, asked.detach(), *streams):
+            for each in (reading, writing, orphaned, asked.detach(), *streams):
                 os.close(each)
             told: dict[str, Any] = json.loads(request)
             return told
         os.close(writing)
         os.waitpid(between, 0)
+        os.close(between_lives)
         asked.send(os.read(reading, 64))
-        for each in (reading, *streams):
+        for each in (reading, orphaned, *streams):
             os.close(each)
 
 

@@ -15,7 +15,7 @@ from ..waits import LIMIT_SECONDS
 from . import damaged_homes
 
 SEEDS = 60
-"""About as many as were run over thousands of seeds, a second for ten."""
+"""Thousands were run; ten take a second."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))

@@ -183,8 +183,6 @@ class Mixed:
         for name, there in self.names.items():
             for lsn in range(1, len(there.history)):
                 self._look_back(name, there, lsn)
-
-    def check_store(self) -> None:
         assert run(["scrub", "--store", self.store]) == 0
 
     def _pick(self, what: str) -> tuple[int, str, Here, Volume]:
@@ -596,4 +594,3 @@ def test_whatever_befalls_volumes_everybody_reads_the_rows_of_their_lsn(
 ) -> None:
     with mixing(Mixed, tmp_path, monkeypatch, seed) as mixed:
         mixed.run(CHAIN)
-        mixed.check_store()

@@ -21,7 +21,7 @@ THREE = State((None,) * 4, (Writer((1, 2)), Writer(()), Writer(())))
 
 @pytest.mark.parametrize(
     ("start", "rules"),
-    [(TWO, Rules(1)), (TWO, Rules(2)), (FULL, Rules(2, crashes=0)), (THREE, Rules(1, crashes=0))],
+    [(TWO, Rules(1)), (TWO, Rules(2)), (FULL, Rules(2, crashes=0)), (THREE, Rules(2, crashes=0))],
     ids=["one in flight", "two", "full", "three"],
 )
 def test_what_is_acknowledged_counts_whatever_happens(start: State, rules: Rules) -> None:

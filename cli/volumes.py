@@ -118,7 +118,8 @@ def rm(
 ) -> None:
     """Remove a volume from here; the remote keeps it, unless told otherwise.
 
-    With --on-remote it need not be here. Its forks live on; named snapshots of it go, too.
+    With --on-remote it need not be here. Its forks live on; named snapshots of it go, too, but those
+    of what a fork shares.
     """
     with closing(context.edge()) as edge:
         edge.rm(name, discard=discard, remote=on_remote)

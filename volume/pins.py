@@ -136,6 +136,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return (self.lsn, self.kind, self.owner, self.label) == (pin.lsn, pin.kind, pin.owner, pin.label)
 
 
+def id_for_fork(child: VolumeId) -> PinId:
+    """Of the pin that a fork is, or has."""
+    return PinId(bytes([PinId.TYPE]) + child.raw[1:])
+
+
 def requested_pin(pin: PinId, vid: VolumeId, wanted: Wanted, *, now_ms: int) -> Pin:
     """Revision 0."""
     return Pin(

@@ -78,6 +78,12 @@ def change_in(
     return Change(volume, judged, inline=inline, fragments=fragments)
 
 
+def twin(volume: Volume, state: StreamState, client: bytes, token: bytes) -> Committed | None:
+    """The answer of this very commit, if it is the client's newest: whatever was folded since. Raises NotLoaded."""
+    last = state.twin(client, token)
+    return None if last is None else Committed(lsn=last.lsn, time=last.time or _time_of(volume, last.lsn))
+
+
 def landed(volume: Volume, request: CommitRequest) -> Committed | None:
     """The answer of this very commit, if it stands among the acknowledged ones. Raises NotLoaded."""
     history, lsn = volume.history, request.base + 1
@@ -95,10 +101,7 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content, fragm
     oldest = time_of_fragment(first) if first else None
 
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
-        twin = state.twin(request.client, request.token)
-        if twin is not None:
-            return AlreadyStands(Committed(lsn=twin.lsn, time=twin.time or _time_of(volume, twin.lsn)))
-        stands = landed(volume, request)
+        stands = twin(volume, state, request.client, request.token) or landed(volume, request)
         if stands is not None:
             return AlreadyStands(stands)
         stands = same_content(volume, state, request) or bound_before(volume, state, request.sources)

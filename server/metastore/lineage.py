@@ -14,8 +14,9 @@ import msgspec
 from ...volume.errors import BadInput, NotFound
 from ...volume.limits import MOST_ANSWER_BYTES
 from ...volume.pageset import PageSet, encode_pages
-from ...volume.wire import CommitInfo, SnapshotInfo
+from ...volume.wire import CommitInfo, Committed, SnapshotInfo
 from ..store.tree_nodes import loading
+from .admission import twin
 from .history import Landed
 from .open_volume import Volume
 from .open_volumes import Volumes
@@ -94,19 +95,19 @@ async def changed_between(volumes: Volumes, volume: Volume, after: int, to: int)
         to, volume = min(to, start), await volumes.parent_of(volume)
 
 
-async def commit_by(volume: Volume, client: bytes, token: bytes, *, base: int | None) -> Landed | None:
-    """The volume's own commit with that token, by what stands: the client's newest, or the one made on `base`; without
-    a base, any."""
+async def commit_by(volume: Volume, client: bytes, token: bytes, *, base: int | None) -> Committed | None:
+    """What the volume's own commit with that token was answered: the client's newest, or one that isn't folded and was
+    made on `base`; without a base, any."""
+    newest = await loading(partial(twin, volume, volume.state, client, token))
+    if newest is not None:
+        return newest
     history = volume.history
-    last = await loading(partial(volume.state.twin, client, token))
-    if last is not None:
-        base = last.base
     lsns = range(history.head, history.folded_to, -1) if base is None else [base + 1]
     for lsn in lsns:
         if history.folded_to < lsn <= history.head:
             landed = await loading(partial(history.at, lsn))
             if (landed.client, landed.token) == (client, token):
-                return landed
+                return Committed(lsn=lsn, time=landed.time)
     return None
 
 

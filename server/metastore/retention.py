@@ -41,6 +41,7 @@ from ...volume.pins import (
     check_seconds,
     covers,
     expiry_of,
+    id_for_fork,
     ids_of_policy,
     requested_pin,
 )
@@ -186,7 +187,7 @@ class Retention:
         own = await self._owner_of(volume, lsn)
         if own is volume and lsn >= own.state.since:
             return b""
-        pin = _id_for(child)
+        pin = id_for_fork(child)
         return (await self._pin(volume, pin, Wanted(lsn=lsn, kind=FORK, owner=str(child), expiry=0))).id
 
     async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
@@ -238,14 +239,23 @@ class Retention:
         return answer
 
     async def remove(self, vid: VolumeId) -> None:
-        """Finish the volume, and forget all of it. What was pinned for ever, or by a policy, is released; a lease holds
-        until it ends. Harmless if it was removed."""
+        """Finish the volume, and forget all of it, but for what forks read and leases hold. Harmless if it was
+        removed."""
         await self.appender.submit(vid, judge_removal)
         _FINISHED()
         await self.appender.submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))
-        for pin in await self.pins.all(vid):
-            while pin.holds and (not pin.expiry or pin.kind in OF_POLICIES):
-                pin = await self.pins.change(pin, PinEvent.RELEASE)
+        await self.release_removed(await self.volumes.get(vid))
+
+    async def release_removed(self, volume: Volume) -> None:
+        """Of a volume that was removed, what was pinned for ever or by a policy is released. An LSN that a fork shares
+        may have been pinned for that: it stays while there is one."""
+        pins = [pin for pin in await self.pins.all(volume.vid) if pin.holds]
+        forks = [lsn for _, lsn in await _forks(volume)] + [pin.lsn for pin in pins if pin.kind == FORK]
+        shared = max(forks, default=0)
+        for pin in pins:
+            if pin.kind in OF_POLICIES or (not pin.expiry and pin.kind != FORK and pin.lsn > shared):
+                while pin.holds:
+                    pin = await self.pins.change(pin, PinEvent.RELEASE)
 
     async def begin_collect(self, vid: VolumeId) -> Collecting:
         """Announce a collection of what lies below `since`, and say what must stay. Whoever deletes waits the store's
@@ -352,15 +362,16 @@ async def _forked_at(volume: Volume, lsn: int) -> bool:
     return await loading(lambda: volume.state.forked_at(lsn))
 
 
-def _id_for(child: VolumeId) -> PinId:
-    """Of the pin that a fork is, or has."""
-    return PinId(bytes([PinId.TYPE]) + child.raw[1:])
-
-
 def _fork_pin(volume: Volume, child: VolumeId, lsn: int) -> Pin:
     """A fork that the stream told of, as a pin: it has no chain of its own, and nobody may release it."""
     return Pin(
-        id=_id_for(child).raw, vid=volume.vid.raw, lsn=lsn, state=PinState.LIVE, kind=FORK, owner=str(child), expiry=0
+        id=id_for_fork(child).raw,
+        vid=volume.vid.raw,
+        lsn=lsn,
+        state=PinState.LIVE,
+        kind=FORK,
+        owner=str(child),
+        expiry=0,
     )
 
 

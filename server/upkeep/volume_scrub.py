@@ -8,14 +8,26 @@ of the parent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unsupported
 from ...volume.ids import PinId, VolumeId
 from ...volume.page import check_page_size
-from ...volume.pins import TRANSITIONS, Pin, ended_key, ended_prefix, parse_ended, parse_pin, pin_key, pins_prefix
+from ...volume.pins import (
+    TRANSITIONS,
+    Pin,
+    ended_key,
+    ended_prefix,
+    id_for_fork,
+    parse_ended,
+    parse_pin,
+    pin_key,
+    pins_prefix,
+)
 from ...volume.records import Birth
 from ..metastore.births import birth_key
+from ..metastore.open_volume import Volume
 from ..store.tree_nodes import loading
 from .births import Births
 from .findings import Findings, Span, Wrong, words_of
@@ -137,8 +149,10 @@ class VolumeScrub:
         if stands.page_size != birth.page_size:
             return [f"its pages have {birth.page_size} bytes, and its parent's {stands.page_size}"]
         volume = await self._reach.volume(parent)
-        if volume is None or birth.parent_lsn < volume.history.start:
+        if volume is None:
             return []
+        if stands.parent and birth.parent_lsn <= stands.parent_lsn:
+            return await self._hold_problems(birth, volume)
         if birth.parent_lsn > volume.state.head:
             return [f"it was forked at LSN {birth.parent_lsn}, and its parent's newest is {volume.state.head}"]
         try:
@@ -148,6 +162,27 @@ class VolumeScrub:
         if length != birth.parent_length:
             return [f"its parent has {length} bytes at LSN {birth.parent_lsn}, and not {birth.parent_length}"]
         return []
+
+    async def _hold_problems(self, birth: Birth, parent: Volume) -> list[str]:
+        """Of a fork of an LSN that its parent shares: only a pin there holds that for it (DESIGN §6)."""
+        child, owner = VolumeId(birth.vid), VolumeId(birth.parent)
+        if await loading(partial(parent.state.forks.get, birth.vid)) is None:
+            # Whoever began it was cut off.
+            return []
+        while (stands := await self._births.get(str(owner))) is not None and birth.parent_lsn <= stands.parent_lsn:
+            owner = VolumeId(stands.parent)
+        if stands is None:
+            # Told where it is missing.
+            return []
+        newest = await self._objects.listed(pins_prefix(owner, id_for_fork(child)), limit=1)
+        data = await self._objects.get(newest[0]) if newest else None
+        try:
+            if data is not None and parse_pin(newest[0], data).holds:
+                return []
+        except (Corrupt, Unsupported):
+            # Told where it stands.
+            return []
+        return [f"it was forked at LSN {birth.parent_lsn}, which is {owner}'s, and nothing holds it there"]
 
     async def _below_since(self, vid: str) -> list[Span]:
         """The LSNs that pins alone may hold: nobody can tell which, where one can't be read."""

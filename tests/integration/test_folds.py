@@ -18,9 +18,11 @@ from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.calls import (
     ADVANCE,
     CREATE,
+    OUTCOME,
     PIN,
     SNAPSHOT,
     CreateRequest,
+    OutcomeRequest,
     PinRequest,
     SinceRequest,
     SnapshotRequest,
@@ -38,7 +40,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyn
 
 PAGE = 512
 WIDTH = 64
-ANN = ClientId.new()
+ANN, BOB = ClientId.new(), ClientId.new()
 
 
 @pytest.fixture
@@ -237,6 +239,20 @@ async def test_a_commit_whose_pages_are_not_its_sum_is_not_folded(node: Node, vi
     with pytest.raises(Corrupt, match="don't add up to the sum of the commit that made LSN 2") as found:
         await fold(node, vid)
     assert found.value.key == entry_key(str(vid), 2)
+
+
+async def test_who_committed_what_was_folded_is_told_so(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    """However long its answer was lost: that it had landed was denied, and an edge took that for a divergence."""
+    request, segment = commit_of(vid, 0, {1: page(0)}, client=BOB, page_size=PAGE, length=WIDTH * PAGE)
+    landed = await node.commit(request, segment)
+    await write(node, vid, 5)
+    assert await fold(node, vid)
+    asked = OutcomeRequest(vid.raw, client=BOB.raw, token=request.token, base=0)
+    async with Node.open(store, patience=hasty()) as fresh:
+        for each in (node, fresh):
+            outcome = await each.ask(OUTCOME, asked)
+            assert (outcome.lsn, outcome.time, outcome.head) == (1, landed.time, 6)
+            assert await each.commit(request, segment) == landed
 
 
 async def test_what_was_folded_is_forgotten_in_words(node: Node, vid: VolumeId) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from budwood.server.metastore.births import birth_key
 from budwood.server.node import Node
 from budwood.server.upkeep.collector import Stage
 from budwood.server.upkeep.garbage_check import Refused
@@ -32,8 +33,10 @@ from budwood.volume.calls import (
 )
 from budwood.volume.errors import Forgotten, NotFound
 from budwood.volume.ids import PinId, VolumeId
+from budwood.volume.pins import PinEvent
 from budwood.volume.retention_policy import RetentionPolicy
 
+from ..damage import scrubbed
 from ..reread import reread
 from ..rolling import memory, roll_up
 from .test_collection import INTERVAL_MS, Filled, Scene
@@ -193,6 +196,67 @@ async def test_its_forks_live_on(scene: Scene, node: Node) -> None:
         await child.check(fresh)
         with pytest.raises(NotFound, match="was removed"):
             await fresh.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+
+
+@pytest.mark.parametrize("parents", ["shared", "forgotten", "both"])
+async def test_a_fork_s_fork_lives_on_with_what_it_shares(scene: Scene, node: Node, *, parents: str) -> None:
+    """What a pin alone holds for it, in a volume that it wasn't forked from, or below what that remembers."""
+    volume = await Filled.born(node)
+    await volume.write(4)
+    early = Filled(node, VolumeId.new(), dict(volume.pages), volume.head)
+    await volume.write(6)
+    parent = volume
+    if parents != "forgotten":
+        parent = Filled(node, VolumeId.new(), dict(volume.pages), volume.head)
+        await node.ask(FORK, ForkRequest(volume.vid.raw, child=parent.vid.raw, lsn=volume.head))
+    if parents != "shared":
+        await node.ask(PIN, PinRequest(volume.vid.raw, lsn=early.head, pin=PinId.new().raw, seconds=0))
+        await volume.write(1)
+        await node.ask(ADVANCE, SinceRequest(volume.vid.raw, since=volume.head))
+    await node.ask(FORK, ForkRequest(parent.vid.raw, child=early.vid.raw, lsn=early.head))
+    await early.write(1)
+    for removed in {volume.vid: volume, parent.vid: parent}.values():
+        await remove(removed)
+        await tend(scene, node, *{log_of(volume), log_of(parent), log_of(early)})
+        garbage = (await reread(dict(memory(scene.store).objects))).liveness().garbage
+        assert set(garbage.values()) <= {"what a pin has been"}, "which is looked for once a day"
+        await early.check()
+        assert not await scrubbed(dict(memory(scene.store).objects))
+    async with scene.node() as fresh:
+        await early.check(fresh)
+
+
+async def test_what_was_pinned_for_ever_stays_where_a_fork_shares_it(scene: Scene, node: Node) -> None:
+    """Nobody can tell for whom it was pinned."""
+    volume = await Filled.born(node)
+    await volume.write(4)
+    shared = dict(volume.pages)
+    await volume.write(6)
+    child = VolumeId.new()
+    await node.ask(FORK, ForkRequest(volume.vid.raw, child=child.raw, lsn=7))
+    await node.ask(PIN, PinRequest(child.raw, lsn=4, label="by the fork", seconds=0))
+    await node.ask(PIN, PinRequest(volume.vid.raw, lsn=9, label="its own", seconds=0))
+    await remove(volume)
+    await tend(scene, node, *{log_of(volume), str(child)})
+    assert [pin.lsn for pin in await node.retention.pins.all(volume.vid) if pin.holds] == [4]
+    assert await pages_at(node, child, lsn=4) == shared
+    with pytest.raises((NotFound, Forgotten)):
+        await pages_at(node, volume.vid, lsn=9)
+
+
+async def test_a_fork_that_nothing_holds_its_beginning_for_is_found(scene: Scene, node: Node) -> None:
+    """As it was left, where earlier releases removed what it shares with the volume that it was forked from."""
+    volume = await Filled.born(node)
+    await volume.write(10)
+    parent, child = VolumeId.new(), VolumeId.new()
+    await node.ask(FORK, ForkRequest(volume.vid.raw, child=parent.raw, lsn=10))
+    await node.ask(FORK, ForkRequest(parent.raw, child=child.raw, lsn=4))
+    assert not await scrubbed(dict(memory(scene.store).objects))
+    (pin,) = await node.retention.pins.all(volume.vid)
+    await node.retention.pins.change(pin, PinEvent.RELEASE)
+    (finding,) = (await scrubbed(dict(memory(scene.store).objects))).values()
+    assert finding.key == birth_key(child)
+    assert finding.what == f"it was forked at LSN 4, which is {volume.vid}'s, and nothing holds it there"
 
 
 async def test_whoever_holds_a_lease_reads_on_until_it_ends(scene: Scene, node: Node) -> None:

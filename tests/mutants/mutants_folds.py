@@ -12,6 +12,13 @@ MACHINE: Final = ("tests/property/test_fold_machine.py",)
 
 MUTANTS: Final = (
     Mutant(
+        "folds: what became of a commit is known until it is folded",
+        "server/metastore/lineage.py",
+        "    if newest is not None:\n        return newest\n",
+        "",
+        ("tests/integration/test_folds.py", "-k", "told_so and asyncio"),
+    ),
+    Mutant(
         "folds: one that began with another checkpoint is granted",
         "server/metastore/state.py",
         'if record.base != (stands.checkpoint if stands else ""):',

@@ -40,9 +40,10 @@ from budwood.sync.edge import open as open_edge
 from budwood.sync.rebuild import rebuild
 from budwood.sync.verify import verify
 from budwood.sync.volume import Volume
-from budwood.volume.calls import ADVANCE, PIN, UNPIN, A, Call, PinRequest, Q, SinceRequest, UnpinRequest
-from budwood.volume.errors import BadInput, BudwoodError, Diverged, Forgotten, NotFound
-from budwood.volume.ids import PinId
+from budwood.volume.calls import ADVANCE, OUTCOME, PIN, UNPIN, A, Call, PinRequest, Q, SinceRequest, UnpinRequest
+from budwood.volume.errors import BadInput, BudwoodError, Diverged, Forgotten, NotFound, Unavailable
+from budwood.volume.ids import PinId, VolumeId
+from budwood.volume.wire import CommitRequest, Committed
 
 SEEDS = int(os.environ.get("MIXED_SEEDS", "6"))
 CHAIN = 150
@@ -59,7 +60,7 @@ STEPS = (
     6 * ["write"] + 2 * ["write_there"] + 5 * ["push"] + 2 * ["pull"] + 2 * ["settle"] + 2 * ["clone"] + 3 * ["fork"]
     + 2 * ["rm"] + ["fork_past", "restore", "mv", "create", "export_and_import", "forget", "tend", "look_back"]
     + ["compare", "rebuild", "keep_little", "fetch", "compact", "verify", "connect", "connect", "connect"]
-    + ["hold", "hold", "let_go"]
+    + ["hold", "hold", "let_go"] + 2 * ["push_unheard"] + ["hear"]
 )  # fmt: skip
 
 
@@ -95,6 +96,11 @@ class Here:
     sync: int = 0
     unpushed: list[Rows] = field(default_factory=list[Rows])
     bound: str = ""
+    unheard: int = 0
+    """How many of the unpushed ones the remote has, which answered nobody; as `landed`."""
+    landed: int = 0
+    unheld: int = 0
+    """An LSN that it came to when others had gone on: nobody held it for this home, which hadn't heard of it."""
 
     @property
     def rows(self) -> Rows:
@@ -107,6 +113,16 @@ class Here:
     @property
     def has_table(self) -> bool:
         return bool(self.sync or self.unpushed)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether what its unpushed commits were made on can be fetched, whoever forgets it."""
+        return not self.there.is_gone and (not self.sync or self.sync != self.unheld)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each page of it that isn't here can be fetched."""
+        return self.is_held and self.sync == self.head
 
 
 class Quiet:
@@ -185,12 +201,27 @@ class Mixed:
                 self._look_back(name, there, lsn)
         assert run(["scrub", "--store", self.store]) == 0
 
-    def _pick(self, what: str) -> tuple[int, str, Here, Volume]:
+    def _pick(self, what: str, *, unheard: bool = False) -> tuple[int, str, Here, Volume]:
         """The volume that `what` is done to: its home, its name there, the model and itself."""
-        number = self.dice.choice([number for number in (0, 1) if self.here[number]])
-        name = self.dice.choice(sorted(self.here[number]))
+        return self._of(what, *self.dice.choice(self._standing(unheard=unheard)))
+
+    def _pick_any(self, what: str) -> tuple[int, str, Here, Volume]:
+        """For what the remote does, whatever its home has heard."""
+        return self._of(what, *self.dice.choice(self._standing() + self._standing(unheard=True)))
+
+    def _of(self, what: str, number: int, name: str) -> tuple[int, str, Here, Volume]:
         self.said.append(f"{what} {name}, home {number}")
         return number, name, self.here[number][name], self.edges[number].volume(name)
+
+    def _standing(self, *, unheard: bool = False) -> list[tuple[int, str]]:
+        """Those whose push is `unheard`, or isn't."""
+        copies = [(number, name, copy) for number in (0, 1) for name, copy in sorted(self.here[number].items())]
+        return [(number, name) for number, name, copy in copies if bool(copy.unheard) == unheard]
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether one more must not go."""
+        return len(self._standing()) == 1
 
     def _pick_there(self, what: str) -> tuple[str, There]:
         name = self.dice.choice(sorted(self.names))
@@ -218,15 +249,15 @@ class Mixed:
         except NotFound:
             assert copy.there.is_gone, "pages that were never fetched"
         except Forgotten:
-            assert copy.there.is_gone or copy.sync < copy.head, "pages that were never fetched"
+            assert not copy.is_whole, "pages that were never fetched"
         status = self.edges[number].volume(name).status()
         assert (status["unpushed"] or 0) == len(copy.unpushed), status
-        if (number, name) in self.connections and not copy.there.is_gone and copy.sync == copy.head:
+        if (number, name) in self.connections and copy.is_whole:
             assert rows_of(self.connections[number, name]) == copy.rows
 
     def connect(self) -> None:
         number, name, copy, _ = self._pick("connect to")
-        if (number, name) not in self.connections and not copy.there.is_gone and copy.sync == copy.head:
+        if (number, name) not in self.connections and copy.is_whole:
             self.connections[number, name] = self._connection(number, name)
             self._look(number, name, copy)
 
@@ -290,8 +321,8 @@ class Mixed:
             try:
                 self._write(number, name)
             except Forgotten:
-                assert copy.sync < copy.head, "pages that were never fetched"
-                assert not copy.unpushed, "what it was made on is held"
+                assert not copy.is_whole, "pages that were never fetched"
+                assert not copy.unpushed or not copy.is_held, "what it was made on is held"
 
     def write_there(self) -> None:
         """By the lite client, whose commit is the remote's."""
@@ -307,6 +338,9 @@ class Mixed:
 
     def push(self) -> None:
         _, name, copy, volume = self._pick("push")
+        self._push(name, copy, volume)
+
+    def _push(self, name: str, copy: Here, volume: Volume) -> None:
         there = copy.there
         if there.is_gone and (copy.unpushed or not there.known):
             refused(volume.push, NotFound, Forgotten, Diverged)
@@ -329,8 +363,82 @@ class Mixed:
 
     def pull(self) -> None:
         number, name, copy, volume = self._pick("pull")
-        if not copy.there.known:
+        if copy.there.known:
+            self._pull(number, name, copy, volume)
+
+    def push_unheard(self) -> None:
+        """Of one that nobody else has pushed to since; others may before its home hears what became of it."""
+        ready = [each for each in self._standing() if self._may_land(self.here[each[0]][each[1]])]
+        if not ready or self._is_last:
             return
+        number, name, copy, volume = self._of("push, unheard,", *self.dice.choice(ready))
+        if not self._lands_unheard(number, name):
+            return
+        copy.there.history.append(copy.unpushed[-1])
+        copy.unheard, copy.landed = len(copy.unpushed), copy.head
+        if self.dice.random() < 0.5:
+            self.write_there()
+            self._forget(volume.id, copy.head)
+            for step in self.dice.choices(["write_there", "tend", "rebuild"], k=3):
+                getattr(self, step)()
+            self._hear(number, name, copy)
+
+    def _may_land(self, copy: Here) -> bool:
+        return bool(copy.unpushed and copy.bound and copy.sync == copy.head) and not copy.there.removed
+
+    def _lands_unheard(self, number: int, name: str) -> bool:
+        edge = self.edges[number]
+        remote, landed = edge.connection().remote, list[bool]()
+        commit, ask = remote.commit, remote.ask
+
+        def deaf(request: CommitRequest, segment: bytes = b"") -> Committed:
+            commit(request, segment)
+            landed.append(True)
+            raise Unavailable("the answer is lost", determinate=False)
+
+        def mute(call: Call[Q, A], request: Q) -> A:
+            if call.name == OUTCOME.name:
+                raise Unavailable("no answer")
+            return ask(call, request)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(remote, "commit", deaf)
+            patch.setattr(remote, "ask", mute)
+            refused(edge.volume(name).push, Unavailable)
+        return any(landed)
+
+    def hear(self) -> None:
+        """By whatever asks the remote next, and maybe with more to send."""
+        if not self._standing(unheard=True):
+            return
+        number, name, copy, _ = self._pick("hear of", unheard=True)
+        self._hear(number, name, copy)
+
+    def _hear(self, number: int, name: str, copy: Here) -> None:
+        volume = self.edges[number].volume(name)
+        way = self.dice.choice(["push", "pull"])
+        if copy.there.removed:
+            # Its outcome may be told still, if not all of it is gone.
+            with suppress(NotFound, Forgotten, Diverged):
+                getattr(volume, way)()
+            if (volume.status()["unpushed"] or 0) < len(copy.unpushed):
+                self._heard(copy)
+            copy.unheard = 0
+            return
+        if self.dice.random() < 0.3:
+            self._write(number, name)
+        self._heard(copy)
+        if way == "push":
+            self._push(name, copy, volume)
+        else:
+            self._pull(number, name, copy, volume)
+
+    def _heard(self, copy: Here) -> None:
+        copy.sync, copy.unpushed = copy.landed, copy.unpushed[copy.unheard :]
+        copy.unheld = copy.landed if copy.landed != copy.head else 0
+        copy.unheard = 0
+
+    def _pull(self, number: int, name: str, copy: Here, volume: Volume) -> None:
         if copy.there.removed:
             refused(volume.pull, NotFound)
         elif copy.unpushed and copy.sync != copy.head:
@@ -364,7 +472,7 @@ class Mixed:
             volume.reset(keep_as=kept)
             if copy.unpushed:
                 # It begins where the two parted.
-                self.here[number][kept] = Here(there.forked(base), base, [ours])
+                self.here[number][kept] = Here(there.forked(base), base, [ours], unheld=copy.unheld)
         copy.sync = copy.head
         copy.unpushed = [made] * (volume.status()["unpushed"] or 0)
         assert len(copy.unpushed) <= 1
@@ -388,7 +496,8 @@ class Mixed:
         new, edge, there = self._new_name(), self.edges[number], copy.there
         if there.is_gone or len(self.here[number]) >= MOST_HERE:
             return
-        self.here[number][new] = Here(there.forked(copy.sync), copy.sync, [copy.rows] if copy.unpushed else [])
+        unpushed = [copy.rows] if copy.unpushed else []
+        self.here[number][new] = Here(there.forked(copy.sync), copy.sync, unpushed, unheld=copy.unheld)
         edge.fork(name, new)
         self._look(number, new, self.here[number][new])
 
@@ -445,7 +554,7 @@ class Mixed:
         everywhere = self.dice.random() < 0.3
         number, name, copy, _ = self._pick(f"rm{' everywhere' * everywhere}")
         edge = self.edges[number]
-        if (copy.there.removed and everywhere) or sum(map(len, self.here)) == 1:
+        if (copy.there.removed and everywhere) or self._is_last:
             return
         self._disconnect_from(number, name)
         if copy.unpushed:
@@ -462,7 +571,7 @@ class Mixed:
     def export_and_import(self) -> None:
         number, _, copy, volume = self._pick("export")
         path, new = self.folder / "exported.db", self._new_name()
-        if copy.there.is_gone or copy.sync < copy.head:
+        if not copy.is_whole:
             return
         volume.export(path, overwrite=True)
         with closing(sqlite3.connect(path)) as db:
@@ -475,13 +584,16 @@ class Mixed:
     # What happens to the past
 
     def forget(self) -> None:
-        _, _, copy, volume = self._pick("forget the past of")
+        _, _, copy, volume = self._pick_any("forget the past of")
         if copy.there.known and not copy.there.removed:
             since = max(1, copy.head - self.dice.randrange(4))
-            self._ask(ADVANCE, SinceRequest(volume.id.raw, since=since))
+            self._forget(volume.id, since)
+
+    def _forget(self, vid: VolumeId, since: int) -> None:
+        self._ask(ADVANCE, SinceRequest(vid.raw, since=since))
 
     def hold(self) -> None:
-        _, _, copy, volume = self._pick("hold an LSN of")
+        _, _, copy, volume = self._pick_any("hold an LSN of")
         there, lsn, pin = copy.there, self.dice.randint(1, max(copy.head, 1)), PinId.new()
         if not there.known or there.removed or lsn in there.held:
             return
@@ -493,7 +605,7 @@ class Mixed:
         there.held[lsn] = pin
 
     def let_go(self) -> None:
-        _, _, copy, volume = self._pick("let go of an LSN of")
+        _, _, copy, volume = self._pick_any("let go of an LSN of")
         there = copy.there
         if there.held and there.known and not there.removed:
             _, pin = there.held.popitem()
@@ -527,7 +639,7 @@ class Mixed:
 
     def fetch(self) -> None:
         _, _, copy, volume = self._pick("fetch")
-        if not copy.there.is_gone and copy.sync == copy.head:
+        if copy.is_whole:
             with suppress(BadInput):
                 volume.fetch()
 

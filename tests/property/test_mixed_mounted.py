@@ -79,8 +79,8 @@ class MixedMounted(Mixed):
         self.kept: dict[str, sqlite3.Connection] = {}
         """By the names of their files: who reads them now and then."""
 
-    def _pick(self, what: str) -> tuple[int, str, Here, Any]:
-        number, name, copy, volume = super()._pick(what)
+    def _pick(self, what: str, *, unheard: bool = False) -> tuple[int, str, Here, Any]:
+        number, name, copy, volume = super()._pick(what, unheard=unheard)
         if number == 0:
             wait_until(lambda: _is_written_by_nobody(volume))
         if number or self.dice.random() < 0.5:
@@ -107,7 +107,7 @@ class MixedMounted(Mixed):
 
     def _look(self, number: int, name: str, copy: Here) -> None:
         super()._look(number, name, copy)
-        if number == 0 and not copy.there.is_gone and copy.sync == copy.head:
+        if number == 0 and copy.is_whole:
             self._look_in_the_mount(name, copy.rows)
 
     def _look_in_the_mount(self, name: str, rows: Rows) -> None:
@@ -123,7 +123,7 @@ class MixedMounted(Mixed):
 
     def keep_open(self) -> None:
         number, name, copy, _ = self._pick("keep open")
-        if number == 0 and not copy.there.is_gone and copy.sync == copy.head:
+        if number == 0 and copy.is_whole:
             wait_until((self.mount.directory / name).exists)
             reader = self._opened(name, "ro")
             self._wait_for_readers(name, copy.rows)
@@ -159,7 +159,7 @@ class MixedMounted(Mixed):
     def remove_file(self) -> None:
         self.close_files()
         number, name, copy, _ = self._pick("unlink")
-        if number or copy.there.known or sum(map(len, self.here)) == 1:
+        if number or copy.there.known or self._is_last:
             return
         wait_until((self.mount.directory / name).exists)
         self._disconnect_from(0, name)

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import apsw
 import pytest
@@ -132,10 +132,10 @@ class Patient:
     """Of an edge, or what it gives: each call is made until the node could be reached."""
 
     def __init__(self, of: Any) -> None:
-        self._of = of
+        self.without_patience = of
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._of, name)
+        value = getattr(self.without_patience, name)
         if not callable(value):
             return value
 
@@ -183,6 +183,16 @@ class MixedServed(Mixed):
         """Whose outcome nobody would know, if the node died."""
         self.node.restart()
         super().write_there()
+
+    def _lands_unheard(self, number: int, name: str) -> bool:
+        """By an edge that isn't patient."""
+        self.node.restart()
+        patient_edge = self.edges[number]
+        self.edges[number] = cast("Any", patient_edge).without_patience
+        try:
+            return super()._lands_unheard(number, name)
+        finally:
+            self.edges[number] = patient_edge
 
     def compare(self) -> None:
         patient(super().compare)

@@ -108,6 +108,7 @@ from .store.retrying import PATIENT, Patience
 from .store.root import GC_INTERVAL_SECONDS, Root
 from .store.tree_nodes import loading
 from .upkeep.collector import Collector, Verify
+from .upkeep.ended_forks import EndedForks
 from .upkeep.fold import Folder
 from .upkeep.retainer import Retainer
 from .upkeep.shared_logs import told as shared_logs_told
@@ -198,7 +199,8 @@ class Node:
         self._namings: dict[VolumeId, Naming] = {}
         """Of organisations that were asked for."""
         self.retainer = Retainer(self.retention, self._appender, self._naming)
-        self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
+        ended_forks = EndedForks(logs, self.retention.pins)
+        self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes, ended_forks)
         self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds, verify)
         self.transactions = Transactions(logs, self.volumes, self.collector)
         self._decommissioner = Decommissioner(logs, self._mover.ready_for, self.transactions.reject_all, share)

@@ -96,6 +96,9 @@ class Fold(_Struct, frozen=True, kw_only=True, tag="fold"):
     """Setsum of the log items up to `lsn` that are in it no more. Those that are, are the tree's sum."""
     deadlist: bytes = b""
     """The digest of the transaction's deadlist."""
+    ended: tuple[bytes, ...] = ()
+    """Forks that hold nothing of the volume from here on: they were removed, and nothing of them is left. Whoever
+    knows of none goes on holding what they held, which is no harm."""
     time: int = 0
 
 

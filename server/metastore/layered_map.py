@@ -8,6 +8,7 @@ that covers more of the changes: those say the same, and `over` leaves them out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 from .sorted_map import Key, SortedMap
@@ -37,23 +38,41 @@ class _Nothing:
 _NOTHING: Final = _Nothing()
 
 
+class Gone(Enum):
+    """In place of an entry that lies below, and is taken out."""
+
+    GONE = "gone"
+
+
+GONE: Final = Gone.GONE
+
+
 class LayeredMap(Generic[K, V]):
     __slots__ = ("_below", "changes")
 
-    def __init__(self, below: Below[K, V] | None = None, changes: SortedMap[K, V] | None = None) -> None:
+    def __init__(self, below: Below[K, V] | None = None, changes: SortedMap[K, V | Gone] | None = None) -> None:
         self._below = cast("Below[K, V]", _NOTHING) if below is None else below
-        self.changes = SortedMap[K, V]() if changes is None else changes
+        self.changes = SortedMap[K, V | Gone]() if changes is None else changes
 
     def get(self, key: K) -> V | None:
         found = self.changes.get(key)
-        return self._below.get(key) if found is None else found
+        if found is None:
+            return self._below.get(key)
+        return None if isinstance(found, Gone) else found
 
     def put(self, key: K, value: V) -> LayeredMap[K, V]:
         """A map with this entry more, or changed. Nothing is loaded for it."""
         return LayeredMap(self._below, self.changes.put(key, value))
 
+    def without(self, key: K) -> LayeredMap[K, V]:
+        """A map that lacks this entry. Nothing is loaded for it."""
+        return LayeredMap(self._below, self.changes.put(key, GONE))
+
     def items(self) -> Iterator[tuple[K, V]]:
         """Sorted by their keys."""
+        return ((key, value) for key, value in self._merged() if not isinstance(value, Gone))
+
+    def _merged(self) -> Iterator[tuple[K, V | Gone]]:
         changes = self.changes.items()
         change = next(changes, None)
         for key, value in cast("Iterator[tuple[K, V]]", self._below.items()):
@@ -71,7 +90,9 @@ class LayeredMap(Generic[K, V]):
 
     def over(self, below: Below[K, V], keeps: Callable[[K, V], bool] = lambda _key, _value: True) -> LayeredMap[K, V]:
         """The same map over what has all but those changes that it `keeps`."""
-        return LayeredMap(below, SortedMap((key, value) for key, value in self.changes.items() if keeps(key, value)))
+        changes = self.changes.items()
+        kept = ((key, value) for key, value in changes if isinstance(value, Gone) or keeps(key, value))
+        return LayeredMap(below, SortedMap(kept))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LayeredMap) and list(self.items()) == list(cast("LayeredMap[K, V]", other).items())

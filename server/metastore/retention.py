@@ -20,6 +20,7 @@ not told · remove: finished, nothing forgotten · collect: announced, pins not 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -88,8 +89,8 @@ class Retention:
             return
         own = await self._owner_of(volume, lsn)
         if lsn < own.state.since and not await _forked_at(own, lsn) and not await self.pins.held(own.vid, lsn):
-            if own.state.is_forgotten and own is volume:
-                raise removed(own.state)
+            if volume.state.is_forgotten:
+                raise removed(volume.state)
             raise forgotten(volume.state, lsn, await self.oldest(volume))
 
     async def kept_at(self, volume: Volume, at_ms: int) -> int:
@@ -257,17 +258,25 @@ class Retention:
                 while pin.holds:
                     pin = await self.pins.change(pin, PinEvent.RELEASE)
 
-    async def begin_collect(self, vid: VolumeId) -> Collecting:
-        """Announce a collection of what lies below `since`, and say what must stay. Whoever deletes waits the store's
-        gc interval first."""
+    async def begin_collect(self, vid: VolumeId, ended: Collection[bytes] = ()) -> Collecting:
+        """Announce a collection of what lies below `since`, and say what must stay, of which nothing is for forks that
+        have `ended`. Whoever deletes waits the store's gc interval first."""
         since = await self.appender.submit(vid, judge_collect)
         assert isinstance(since, int)
         _ANNOUNCED()
         pins = await self.pins.all(vid)
         # A fork of one of these LSNs was told to the stream before the announcement, or has a pin.
         volume = await self.volumes.get(vid)
-        held = {pin.lsn for pin in pins if pin.holds} | {lsn for _, lsn in await _forks(volume)}
+        forks = {lsn for child, lsn in await _forks(volume) if child not in ended}
+        held = {pin.lsn for pin in pins if pin.holds} | forks
         return Collecting(since, frozenset(lsn for lsn in held if lsn < since))
+
+    async def release_of_ended(self, vid: VolumeId, pins: Iterable[bytes]) -> None:
+        """Pins that hold something for a fork that has ended, of which it alone could want it."""
+        for raw in pins:
+            pin = await self.pins.find(vid, PinId(raw))
+            while pin is not None and pin.kind == FORK and pin.holds:
+                pin = await self.pins.change(pin, PinEvent.RELEASE)
 
     async def end_collect(self, vid: VolumeId, since: int) -> None:
         """What `begin_collect` gave leave for is deleted."""

@@ -150,9 +150,13 @@ def born(birth: Birth) -> StreamState:
 
 def carried_over(record: Open, clients: LayeredMap[bytes, Last], forks: LayeredMap[bytes, int]) -> StreamState:
     """The state behind an `open`, by its own word, which is what stood at the close that it goes on from. `clients` and
-    `forks` are those known here already."""
+    `forks` are those known here already: of the forks some may have ended elsewhere. Raises NotLoaded."""
     for client, token, base, lsn in record.clients:
         clients = clients.put(client, Last(token, base, lsn, record.newest if lsn == record.head else 0))
+    stand = dict(record.forks)
+    for child, _ in list(forks.items()):
+        if child not in stand:
+            forks = forks.without(child)
     for child, lsn in record.forks:
         forks = forks.put(child, lsn)
     return StreamState(
@@ -329,7 +333,10 @@ def _fold(state: StreamState, record: Fold) -> StreamState | Refusal:
     if not settled_by(stands) <= settled_by(record) <= state.head:
         message = f"a fold of volume {name} can't relocate its pages up to LSN {settled_by(record)}"
         return Refusal(BadInput(message))
-    return replace(state, fold=record)
+    forks = state.forks
+    for child in record.ended:
+        forks = forks.without(child)
+    return replace(state, fold=record, forks=forks)
 
 
 def folded_by_another(state: StreamState) -> Conflict:

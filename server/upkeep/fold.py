@@ -58,6 +58,7 @@ from ..store.tree import Tree
 from ..store.tree_change import Splice, put
 from ..store.tree_nodes import AT_ONCE, Nodes, loading
 from .checkpoint_builder import CheckpointBuilder, Next
+from .ended_forks import EndedForks
 from .page_copies import PageCopies
 from .relocation import Relocation
 
@@ -95,6 +96,8 @@ class _Task(NamedTuple):
     """and pages of those behind it relocated, up to that one."""
     held: frozenset[int]
     keeps_end: bool
+    ended: frozenset[bytes]
+    """Forks for which nothing is held any more."""
     whole: bool
 
 
@@ -106,6 +109,7 @@ class Folder:
     appender: Appender
     pagestore: Pagestore
     nodes: Nodes
+    forks: EndedForks
 
     async def fold(self, vid: VolumeId, *, relocate: bool = False) -> Done | None:
         """Fold what lies below the volume's `since`, and with `relocate` take what follows out of entries; None where
@@ -114,8 +118,11 @@ class Folder:
         await self.retention.volumes.get(vid, fresh=True)
         volume, writer = await self.appender.writable(vid)
         relocate = relocate and not volume.state.is_forgotten and volume.history.settled_to < volume.state.head
+        ended = frozenset[bytes]()
         if _folds(volume):
-            collecting = await self.retention.begin_collect(vid)
+            ended = await self.forks.of(volume, volume.state.since)
+            await self.retention.release_of_ended(vid, await self.forks.pinned_for(volume))
+            collecting = await self.retention.begin_collect(vid, ended)
             volume, writer = await self.appender.writable(vid)
         elif relocate:
             collecting = None
@@ -124,7 +131,7 @@ class Folder:
         base = volume.history.folding
         assert base is None or isinstance(base, Folded)
         try:
-            task = await _task(volume, base, collecting, relocate=relocate)
+            task = await _task(volume, base, collecting, ended, relocate=relocate)
         except (Corrupt, Forgotten, NotFound) as error:
             stands = (await self.retention.volumes.get(vid, confirm=True)).state
             if stands.fold != (base.fold if base else None):
@@ -234,16 +241,19 @@ class Folder:
             tree=changed.root,
             superseded=(stood + after.superseded).digest,
             deadlist=digest,
+            ended=tuple(sorted(task.ended)),
         )
 
 
 def _folds(volume: Volume) -> bool:
-    """Whether anything lies below `since` that could be folded, or was."""
+    """Whether anything lies below `since` that could be folded, or was; or the volume was removed."""
     state, start = volume.state, volume.history.start
-    return min(state.since, state.head) > (start if state.is_forgotten else max(start, 1))
+    return state.is_forgotten or min(state.since, state.head) > max(start, 1)
 
 
-async def _task(volume: Volume, base: Folded | None, collecting: Collecting | None, *, relocate: bool) -> _Task | None:
+async def _task(
+    volume: Volume, base: Folded | None, collecting: Collecting | None, ended: frozenset[bytes], *, relocate: bool
+) -> _Task | None:
     """What one transaction is to do; None where there is nothing."""
     history, head = volume.history, volume.state.head
     upto = folded = base.fold.lsn if base is not None else 0
@@ -254,7 +264,8 @@ async def _task(volume: Volume, base: Folded | None, collecting: Collecting | No
         if upto < folded:
             # Who holds what was asked for up to there alone, and another has gone further since.
             raise folded_by_another(volume.state)
-    if upto == folded and not (base is not None and collecting and await _frees(base, held, keeps_end)):
+    is_last = volume.state.is_forgotten and (base is None or bool(ended))
+    if upto == folded and not (is_last or (base is not None and collecting and await _frees(base, held, keeps_end))):
         if not relocate:
             return None
         # The regions stay as they are, the last one too.
@@ -263,9 +274,9 @@ async def _task(volume: Volume, base: Folded | None, collecting: Collecting | No
     last = await budget.reach(history.folded_to, upto) if keeps_end else upto
     settled = max(last, history.settled_to)
     if not relocate or last < upto:
-        return _Task(last, settled, held, keeps_end, whole=last == upto)
+        return _Task(last, settled, held, keeps_end, ended, whole=last == upto)
     relocated = await budget.reach(settled, head)
-    return _Task(last, relocated, held, keeps_end, whole=relocated == head)
+    return _Task(last, relocated, held, keeps_end, ended, whole=relocated == head)
 
 
 class _Budget:

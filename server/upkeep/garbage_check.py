@@ -50,6 +50,7 @@ from ..store.protocol import Store
 from ..store.retrying import Patience, get_retried
 from ..store.tree_nodes import loading, several_at_once
 from .deadlists import read_deadlist
+from .ended_forks import EndedForks
 from .left_check import LeftCheck
 from .removed import was_removed
 
@@ -222,6 +223,7 @@ class GarbageCheck:
         if not isinstance(folding, Folded):
             raise _refused(plan, f"volume {volume.vid} was never folded")
         is_left = folding.tree.root is not None or isinstance(folding.fold, FoldRelocating)
+        is_left = is_left or await loading(lambda: next(volume.state.forks.items(), None)) is not None
         if fold.last and (is_left or not volume.state.is_forgotten):
             raise _refused(plan, f"volume {volume.vid} was not removed, or something of it is left")
         await self._check_held(plan, volume, folding)
@@ -268,6 +270,10 @@ class GarbageCheck:
                 await self._each_node(folding, child, look)
 
     async def _check_held(self, plan: GarbagePlan, volume: Volume, folding: Folded) -> None:
+        ended = EndedForks(self._logs, self._pins)
+        for fork in map(VolumeId, folding.fold.ended):
+            if not await ended.has_ended(fork, volume):
+                raise _refused(plan, f"fork {fork} is there, and volume {volume.vid} holds nothing for it any more")
         lsns, _ = await loading(folding.regions)
         live = [pin.lsn for pin in await self._pins.all(volume.vid) if pin.state is PinState.LIVE]
         forks = [lsn for _, lsn in await loading(lambda: list(volume.state.forks.items()))]

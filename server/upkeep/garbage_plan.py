@@ -28,7 +28,7 @@ from ...volume.errors import BudwoodError, Corrupt, NotFound
 from ...volume.garbage import GarbagePlan, PlannedFold, PlannedPin, number_of_plan
 from ...volume.ids import VolumeId
 from ...volume.records import Fold, FoldRelocating, settled_by
-from ...volume.rollup import PART, RolledCommit, RolledState, rollup_key
+from ...volume.rollup import FORK, PART, RolledCommit, RolledState, rollup_key
 from ..log.boundary import BoundaryWatch
 from ..log.chain import slot_covered_by
 from ..log.reader import read_rollup
@@ -109,7 +109,7 @@ class Planner:
                 holds.append(Hold(slot, key))
             fold = None if state is None or state.stays[-1].closed else state.stays[-1].fold
             if fold is not None and fold != await _fold_in(before, key):
-                folds.append(_planned(fold))
+                folds.append(await loading(partial(_planned, stream, fold)))
             key = await loading(partial(rolled.next_stream, key))
         return Survey(rolled.name, sorted(holds), folds)
 
@@ -297,9 +297,10 @@ async def _leads_into(volume: Volume, prefix: str) -> bool:
     return any(key.startswith(prefix) for key in needed)
 
 
-def _planned(fold: Fold) -> PlannedFold:
-    # Once nothing is left, nobody can pin or fork it any more. One that has relocated has all its commits yet.
-    last = fold.tree is None and not isinstance(fold, FoldRelocating)
+def _planned(stream: RolledStream, fold: Fold) -> PlannedFold:
+    """Once nothing is left, nobody can pin or fork it any more. One that has relocated has all its commits yet; and one
+    whose forks live is what they begin with. Raises NotLoaded."""
+    last = fold.tree is None and not isinstance(fold, FoldRelocating) and next(stream.between(FORK), None) is None
     return PlannedFold(vid=fold.vid, checkpoint=fold.checkpoint, deadlist=fold.deadlist, last=last)
 
 

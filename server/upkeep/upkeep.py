@@ -354,9 +354,11 @@ class Upkeep:
     async def _is_worth_folding(self, volume: Volume) -> bool:
         history, upto = volume.history, min(volume.state.since, volume.state.head)
         folded_to = max(history.folded_to, history.start)
+        if volume.state.is_forgotten and (history.folding is None or upto > folded_to):
+            return True
         if upto <= folded_to:
             return False
-        if upto - folded_to >= COMMITS or volume.state.is_forgotten:
+        if upto - folded_to >= COMMITS:
             return True
 
         def of_them() -> list[Location]:
@@ -510,4 +512,6 @@ async def _may_be_freed(volume: Volume) -> bool:
     if not isinstance(folding, Folded):
         return False
     lsns, _ = await loading(folding.regions)
-    return len(lsns) > (0 if volume.state.is_forgotten else 1)
+    if volume.state.is_forgotten:
+        return bool(lsns) or await loading(lambda: next(volume.state.forks.items(), None)) is not None
+    return len(lsns) > 1

@@ -166,8 +166,9 @@ class VolumeScrub:
     async def _hold_problems(self, birth: Birth, parent: Volume) -> list[str]:
         """Of a fork of an LSN that its parent shares: only a pin there holds that for it (DESIGN §6)."""
         child, owner = VolumeId(birth.vid), VolumeId(birth.parent)
-        if await loading(partial(parent.state.forks.get, birth.vid)) is None:
-            # Whoever began it was cut off.
+        fork = await self._reach.volume(str(child))
+        if fork is None or fork.state.is_forgotten or not await loading(partial(parent.state.forks.get, birth.vid)):
+            # It was removed; or whoever began it was cut off.
             return []
         while (stands := await self._births.get(str(owner))) is not None and birth.parent_lsn <= stands.parent_lsn:
             owner = VolumeId(stands.parent)

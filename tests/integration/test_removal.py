@@ -10,6 +10,7 @@ import pytest
 from budwood.server.metastore.births import birth_key
 from budwood.server.node import Node
 from budwood.server.upkeep.collector import Stage
+from budwood.server.upkeep.ended_forks import EndedForks
 from budwood.server.upkeep.garbage_check import Refused
 from budwood.server.upkeep.upkeep import Extent
 from budwood.testing.commits import pages_at
@@ -17,13 +18,16 @@ from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.calls import (
     ADVANCE,
     FORK,
+    MOVE_LOG,
     PIN,
+    PINS,
     PULL_CHANGES,
     PULL_COMMITS,
     REMOVE,
     RETAIN,
     SNAPSHOT,
     ForkRequest,
+    MoveRequest,
     PinRequest,
     RangeRequest,
     RetainRequest,
@@ -198,7 +202,7 @@ async def test_its_forks_live_on(scene: Scene, node: Node) -> None:
             await fresh.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
 
 
-@pytest.mark.parametrize("parents", ["shared", "forgotten", "both"])
+@pytest.mark.parametrize("parents", ["shared", "shared and written", "forgotten", "both"])
 async def test_a_fork_s_fork_lives_on_with_what_it_shares(scene: Scene, node: Node, *, parents: str) -> None:
     """What a pin alone holds for it, in a volume that it wasn't forked from, or below what that remembers."""
     volume = await Filled.born(node)
@@ -209,7 +213,9 @@ async def test_a_fork_s_fork_lives_on_with_what_it_shares(scene: Scene, node: No
     if parents != "forgotten":
         parent = Filled(node, VolumeId.new(), dict(volume.pages), volume.head)
         await node.ask(FORK, ForkRequest(volume.vid.raw, child=parent.vid.raw, lsn=volume.head))
-    if parents != "shared":
+    if parents == "shared and written":
+        await parent.write(5)
+    elif parents != "shared":
         await node.ask(PIN, PinRequest(volume.vid.raw, lsn=early.head, pin=PinId.new().raw, seconds=0))
         await volume.write(1)
         await node.ask(ADVANCE, SinceRequest(volume.vid.raw, since=volume.head))
@@ -224,6 +230,105 @@ async def test_a_fork_s_fork_lives_on_with_what_it_shares(scene: Scene, node: No
         assert not await scrubbed(dict(memory(scene.store).objects))
     async with scene.node() as fresh:
         await early.check(fresh)
+
+
+@pytest.mark.parametrize("commits", [0, 3])
+@pytest.mark.parametrize("first", ["fork", "parent"])
+async def test_what_a_fork_held_goes_with_it(scene: Scene, node: Node, *, commits: int, first: str) -> None:
+    """Branches that come and go leave nothing of what they were made from."""
+    volume = await Filled.born(node)
+    await volume.write(20)
+    child = Filled(node, VolumeId.new(), dict(volume.pages), volume.head)
+    grandchild = Filled(node, VolumeId.new(), dict(volume.pages), volume.head)
+    await node.ask(FORK, ForkRequest(volume.vid.raw, child=child.vid.raw, lsn=20))
+    await child.write(commits)
+    await node.ask(FORK, ForkRequest(child.vid.raw, child=grandchild.vid.raw, lsn=20))
+    await volume.write(20)
+    if first == "parent":
+        await remove(volume)
+    else:
+        await volume.forget()
+    logs = {log_of(volume), log_of(child), log_of(grandchild)}
+    await remove(child)
+    await tend(scene, node, *logs)
+    await grandchild.check()
+    assert await held_by(node, volume) == {child.vid.raw, grandchild.vid.raw}
+    await remove(grandchild)
+    # Each goes once those that were made from it have gone.
+    await tend(scene, node, *logs, *logs, *logs)
+    if first == "parent":
+        assert not scene.keys(f"volumes/{volume.vid}/")
+    else:
+        assert await held_by(node, volume) == set()
+        await volume.check()
+    assert not await scrubbed(dict(memory(scene.store).objects))
+    garbage = (await reread(dict(memory(scene.store).objects))).liveness().garbage
+    assert set(garbage.values()) <= {"what a pin has been"}
+
+
+async def test_a_fork_whose_birth_is_only_missing_has_not_ended(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(20)
+    child = VolumeId.new()
+    await node.ask(FORK, ForkRequest(volume.vid.raw, child=child.raw, lsn=20))
+    await volume.write(20)
+    birth = memory(scene.store).objects.pop(birth_key(child))
+    await volume.forget()
+    await tend(scene, node, log_of(volume))
+    assert await held_by(node, volume) == {child.raw}
+    memory(scene.store).objects[birth_key(child)] = birth
+    async with scene.node() as fresh:
+        assert (await fresh.ask(SNAPSHOT, SnapshotRequest(child.raw))).lsn == 20
+
+
+async def test_a_fold_is_not_believed_that_a_fork_has_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scene.node("main") as node:
+        volume = await Filled.born(node)
+        await volume.write(20)
+        child = Filled(node, VolumeId.new(), dict(volume.pages), 20)
+        await node.ask(FORK, ForkRequest(volume.vid.raw, child=child.vid.raw, lsn=20))
+        await volume.write(20)
+
+        async def ended(*_: object) -> frozenset[bytes]:
+            return frozenset([child.vid.raw])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(EndedForks, "of", ended)
+            await volume.forget()
+        await roll_up(node, "main")
+        with pytest.raises(Refused, match=f"fork {child.vid} is there"):
+            await node.collector.collect("main")
+
+
+async def test_a_fork_that_ended_elsewhere_has_ended_here(scene: Scene) -> None:
+    """While its parent was in another log."""
+    async with scene.node("main") as node:
+        volume, other = await Filled.born(node), await Filled.born(node)
+        await volume.write(20)
+        for _ in range(2):
+            await node.ask(FORK, ForkRequest(volume.vid.raw, child=VolumeId.new().raw, lsn=volume.head))
+            await volume.write(5)
+        ended, stays = sorted(await held_by(node, volume))
+        await roll_up(node, "main")
+        await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to="private"))
+        await node.ask(REMOVE, VolumeRequest(ended))
+        await tend(scene, node, "main")
+        await volume.forget()
+        assert await held_by(node, volume) == {stays}
+        await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to="main"))
+        await other.write(3)
+        await roll_up(node, "main")
+    async with scene.node("main") as fresh:
+        assert await held_by(fresh, volume) == {stays}
+        await volume.check(fresh)
+    assert not await scrubbed(dict(memory(scene.store).objects))
+    await reread(dict(memory(scene.store).objects))
+
+
+async def held_by(node: Node, volume: Filled) -> set[bytes]:
+    """The forks that it holds something for."""
+    pins = await node.ask(PINS, VolumeRequest(volume.vid.raw))
+    return {VolumeId.parse(pin.owner).raw for pin in pins.pins if pin.kind == "fork"}
 
 
 async def test_what_was_pinned_for_ever_stays_where_a_fork_shares_it(scene: Scene, node: Node) -> None:

@@ -185,7 +185,7 @@ def _is_empty(volume: Volume) -> bool:
     """Whether it was removed, and nothing is left of it but what says so."""
     is_forgotten = volume.finished and volume.since > volume.head
     over = volume.checkpoint is not None and not volume.checkpoint.nodes and not volume.checkpoint.relocated
-    return is_forgotten and over
+    return is_forgotten and over and not volume.forks
 
 
 def _slot(key: str) -> int:

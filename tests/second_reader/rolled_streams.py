@@ -174,7 +174,11 @@ class RolledStream:
         self._without(Fields.of(entry.key, fold).number("lsn", 0), entry, made)
         for client, token, base, lsn in record.items("clients"):
             made[self._key + b"k" + client] = token, base, lsn, newest if lsn == head else 0
-        for child, lsn in record.items("forks"):
+        stand = dict(record.items("forks"))
+        for child in self._forks.keys() - stand.keys():
+            del self._forks[child]
+            made[self._key + b"f" + child] = GONE
+        for child, lsn in stand.items():
             self._forks[child] = made[self._key + b"f" + child] = lsn
 
     def _commit(
@@ -206,6 +210,9 @@ class RolledStream:
         _need(before.number("lsn", 0) <= lsn <= min(stay.collect, stay.head), entry)
         _need(before.number("relocated", 0) <= max(lsn, record.number("relocated", 0)) <= stay.head, entry)
         self._without(lsn, entry, made)
+        for child in record.items("ended"):
+            self._forks.pop(child, None)
+            made[self._key + b"f" + child] = GONE
         return stay._replace(fold=record.all())
 
     def _without(self, lsn: int, entry: Entry, made: dict[bytes, object]) -> None:

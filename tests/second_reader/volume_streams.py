@@ -424,6 +424,8 @@ class Volume:
             raise Damaged(entry.key, f"it can't be settled up to LSN {settled}")
         if (record.text("k") == "fold-relocating") != (record.number("relocated", 0) > lsn):
             raise Damaged(entry.key, "it says otherwise whether it has relocated pages")
+        for child in record.items("ended"):
+            self.forks.pop(child, None)
         self.fold = record.all()
         self._folds.append((record, entry.key))
         self._needed.append(record.text("checkpoint"))

@@ -38,27 +38,24 @@ class _Nothing:
 _NOTHING: Final = _Nothing()
 
 
-class Gone(Enum):
+class _Gone(Enum):
     """In place of an entry that lies below, and is taken out."""
 
     GONE = "gone"
 
 
-GONE: Final = Gone.GONE
-
-
 class LayeredMap(Generic[K, V]):
     __slots__ = ("_below", "changes")
 
-    def __init__(self, below: Below[K, V] | None = None, changes: SortedMap[K, V | Gone] | None = None) -> None:
+    def __init__(self, below: Below[K, V] | None = None, changes: SortedMap[K, V | _Gone] | None = None) -> None:
         self._below = cast("Below[K, V]", _NOTHING) if below is None else below
-        self.changes = SortedMap[K, V | Gone]() if changes is None else changes
+        self.changes = SortedMap[K, "V | _Gone"]() if changes is None else changes
 
     def get(self, key: K) -> V | None:
         found = self.changes.get(key)
         if found is None:
             return self._below.get(key)
-        return None if isinstance(found, Gone) else found
+        return None if isinstance(found, _Gone) else found
 
     def put(self, key: K, value: V) -> LayeredMap[K, V]:
         """A map with this entry more, or changed. Nothing is loaded for it."""
@@ -66,13 +63,13 @@ class LayeredMap(Generic[K, V]):
 
     def without(self, key: K) -> LayeredMap[K, V]:
         """A map that lacks this entry. Nothing is loaded for it."""
-        return LayeredMap(self._below, self.changes.put(key, GONE))
+        return LayeredMap(self._below, self.changes.put(key, _Gone.GONE))
 
     def items(self) -> Iterator[tuple[K, V]]:
         """Sorted by their keys."""
-        return ((key, value) for key, value in self._merged() if not isinstance(value, Gone))
+        return ((key, value) for key, value in self._merged() if not isinstance(value, _Gone))
 
-    def _merged(self) -> Iterator[tuple[K, V | Gone]]:
+    def _merged(self) -> Iterator[tuple[K, V | _Gone]]:
         changes = self.changes.items()
         change = next(changes, None)
         for key, value in cast("Iterator[tuple[K, V]]", self._below.items()):
@@ -88,10 +85,14 @@ class LayeredMap(Generic[K, V]):
             yield change
             yield from changes
 
+    def changed(self) -> Iterator[tuple[K, V | None]]:
+        """The entries that were put; None for those that were taken out."""
+        return ((key, None if isinstance(value, _Gone) else value) for key, value in self.changes.items())
+
     def over(self, below: Below[K, V], keeps: Callable[[K, V], bool] = lambda _key, _value: True) -> LayeredMap[K, V]:
         """The same map over what has all but those changes that it `keeps`."""
         changes = self.changes.items()
-        kept = ((key, value) for key, value in changes if isinstance(value, Gone) or keeps(key, value))
+        kept = ((key, value) for key, value in changes if isinstance(value, _Gone) or keeps(key, value))
         return LayeredMap(below, SortedMap(kept))
 
     def __eq__(self, other: object) -> bool:

@@ -89,8 +89,8 @@ class NamesRollup:
         yield self._key + NAMES, encode(told)
         for name, bound in state.names.changes.items():
             yield self._key + NAME + name.encode(), None if isinstance(bound, Gone) else encode(bound)
-        for client, (token, lsn) in state.clients.changes.items():
-            yield self._key + CLIENT + client, encode(RolledClient(token=token, base=lsn - 1, lsn=lsn))
+        for client, last in state.clients.changed():
+            yield self._key + CLIENT + client, None if last is None else encode(_rolled(*last))
         reach = reach_at(state.head)
         for lsn in range(reach_at(self._before) + 1, min(reach, self._before) + 1):
             yield self._key + CHANGE + number(lsn), None
@@ -99,3 +99,7 @@ class NamesRollup:
                 names = tuple(touched.name for touched in change.touched)
                 rolled = RolledChange(lsn=change.lsn, names=names, below=change.op == "move")
                 yield self._key + CHANGE + number(change.lsn), encode(rolled)
+
+
+def _rolled(token: bytes, lsn: int) -> RolledClient:
+    return RolledClient(token=token, base=lsn - 1, lsn=lsn)

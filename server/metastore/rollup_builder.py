@@ -45,7 +45,7 @@ from ..log.chain import Chain
 from ..store.tree_change import put, without
 from ..store.tree_nodes import loading_in_thread
 from .history import FAN, LEVEL_BITS, Landed, Run
-from .layered_map import Gone, LayeredMap
+from .layered_map import LayeredMap
 from .names_rollup import NamesRollup
 from .rolled_stream import RolledLog, RolledStream, commit_in, parts_of_run, run_key
 from .state import Last, Refusal, StreamState, apply, born, carried_over
@@ -261,11 +261,10 @@ class _StreamRollup:
                 if landed.lsn > _folded_to(state):
                     yield self._key + COMMIT + number(landed.lsn), encode(commit)
             yield from self._runs(stay, _folded_to(state))
-        for client, last in state.clients.changes.items():
-            assert not isinstance(last, Gone), "clients are never forgotten"
-            yield self._key + CLIENT + client, encode(RolledClient(**last._asdict()))
-        for child, lsn in state.forks.changes.items():
-            yield self._key + FORK + child, None if isinstance(lsn, Gone) else encode(RolledFork(lsn=lsn))
+        for client, last in state.clients.changed():
+            yield self._key + CLIENT + client, None if last is None else encode(RolledClient(**last._asdict()))
+        for child, lsn in state.forks.changed():
+            yield self._key + FORK + child, None if lsn is None else encode(RolledFork(lsn=lsn))
 
     def _without_folded(self, folded_to: int) -> Iterator[tuple[bytes, None]]:
         """Take out the commits that were folded, and the runs that begin with one."""

@@ -109,7 +109,7 @@ async def test_whoever_follows_goes_by_what_another_has_named(
             assert await node.volumes.get(told.vid) is volume
             assert [part.slot for part in (await node.logs.get(told.id)).streams.tail(told.id)] == [22]
         assert [landed.lsn for landed in volumes[1].history.ranges[-1].here()] == [21]
-        assert [client for client, _ in volumes[1].state.clients.changes.items()] == [BOB.raw]
+        assert [client for client, _ in volumes[1].state.clients.changed()] == [BOB.raw]
         assert log.reader.rollup == (await two.logs.get(told.id)).rolled.name
         await told.commit(one)
         for node in (one, two):
@@ -168,7 +168,7 @@ async def test_what_comes_while_one_is_written_stands_behind_it(
         assert (log.rolled.slot, log.reader.chain.next) == (21, 24)
         assert [part.slot for part in log.streams.tail(told.id)] == [22, 23]
         assert [landed.lsn for landed in volume.history.ranges[-1].here()] == [21]
-        assert [client for client, _ in volume.state.clients.changes.items()] == [BOB.raw]
+        assert [client for client, _ in volume.state.clients.changed()] == [BOB.raw]
         await told.check_repeats(node)
         await told.check(node)
         await child.check(node)

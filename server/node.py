@@ -473,6 +473,8 @@ class Node:
         volume = await self.volumes.get(vid, confirm=True)
         head = volume.state.head
         stands = await commit_by(volume, client, token, base=request.base)
+        if stands is None and volume.state.is_forgotten:
+            raise removed(volume.state)
         return Outcome(head=head) if stands is None else Outcome(lsn=stands.lsn, time=stands.time, head=head)
 
     @asynccontextmanager

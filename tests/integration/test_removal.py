@@ -19,6 +19,7 @@ from budwood.volume.calls import (
     ADVANCE,
     FORK,
     MOVE_LOG,
+    OUTCOME,
     PIN,
     PINS,
     PULL_CHANGES,
@@ -28,6 +29,7 @@ from budwood.volume.calls import (
     SNAPSHOT,
     ForkRequest,
     MoveRequest,
+    OutcomeRequest,
     PinRequest,
     RangeRequest,
     RetainRequest,
@@ -43,7 +45,7 @@ from budwood.volume.retention_policy import RetentionPolicy
 from ..damage import scrubbed
 from ..reread import reread
 from ..rolling import memory, roll_up
-from .test_collection import INTERVAL_MS, Filled, Scene
+from .test_collection import ANN, INTERVAL_MS, Filled, Scene
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -101,6 +103,7 @@ async def test_nobody_reads_or_changes_it_any_more(scene: Scene, node: Node) -> 
         node.ask(FORK, ForkRequest(vid, child=VolumeId.new().raw, lsn=20)),
         node.ask(PIN, PinRequest(vid, lsn=20, pin=PinId.new().raw, seconds=60)),
         node.ask(RETAIN, RetainRequest(vid, policy=RetentionPolicy(all_ms=1000))),
+        node.ask(OUTCOME, OutcomeRequest(vid, client=ANN.raw, token=bytes(32), base=20)),
     ):
         with pytest.raises(NotFound, match="was removed"):
             await asked

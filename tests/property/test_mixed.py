@@ -116,8 +116,11 @@ class Here:
 
     @property
     def is_held(self) -> bool:
-        """Whether what its unpushed commits were made on can be fetched, whoever forgets it."""
-        return not self.there.is_gone and (not self.sync or self.sync != self.unheld)
+        """Whether what its unpushed commits were made on can be fetched, whoever forgets it: nobody holds anything for
+        a fork that was never pushed."""
+        there = self.there
+        is_known = there.known or there.origin is None or self.sync == len(there.origin.history) - 1
+        return not there.is_gone and is_known and (not self.sync or self.sync != self.unheld)
 
     @property
     def is_whole(self) -> bool:

@@ -43,7 +43,7 @@ class LitePages:
         self.source = source
         self.name = name
         self.read_only = read_only
-        self.client = ClientId.new()
+        self.client = ClientId.ephemeral()
         self._fixed = fixed
         self._refresh_seconds = refresh_seconds
         self._writer_epoch = writer_epoch

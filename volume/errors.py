@@ -12,7 +12,7 @@
     │  ├─ Forgotten          the LSN lies below since
     │  ├─ NotOwner           another node owns the log; `.owner` is its address
     │  ├─ PagesNotHere       the pages were written under another epoch: send them again
-    │  ├─ OutcomeUnknown     the token lies below the token horizon: fork
+    │  ├─ OutcomeUnknown     an ephemeral client's commit may have been folded
     │  ├─ WrongStore         the volume belongs to another store
     │  ├─ Unsupported        written by a newer or foreign program
     │  ├─ Locked             the volume is encrypted, and no key that was given opens it
@@ -134,7 +134,7 @@ class PagesNotHere(UsageError):
 
 
 class OutcomeUnknown(UsageError):
-    """The token lies below the horizon; whether it landed can't be told any more."""
+    """Whether an ephemeral client's commit landed can't be told any more: it may have been folded."""
 
 
 class WrongStore(UsageError):

@@ -101,9 +101,25 @@ class SegmentId(Gid):
     __slots__ = ()
 
 
+_EPHEMERAL: Final = bytes(4)
+
+
 class ClientId(Gid):
+    """Who commits. One whose last four bytes are zeros is *ephemeral*: it keeps nothing, asks what became of a commit
+    within minutes or never, and is remembered by the commits themselves alone (docs/design/0135-ephemeral-clients.md).
+    """
+
     TYPE = 0x82
     __slots__ = ()
+
+    @classmethod
+    def ephemeral(cls) -> Self:
+        return cls.new(noise=os.urandom(5) + _EPHEMERAL)
+
+
+def is_ephemeral(client: bytes) -> bool:
+    """Of a client's id."""
+    return client.endswith(_EPHEMERAL)
 
 
 class StoreId(Gid):

@@ -46,7 +46,7 @@ class Remote(Protocol):
         ...
 
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
-        """Accepted only if `request.base` is the head: else Conflict. PagesNotHere, OutcomeUnknown, NotOwner.
+        """Accepted only if `request.base` is the head: else Conflict. PagesNotHere, NotOwner.
 
         The same token twice is one commit, and both get its LSN.
         """

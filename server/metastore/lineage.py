@@ -11,7 +11,8 @@ from functools import partial
 
 import msgspec
 
-from ...volume.errors import BadInput, NotFound
+from ...volume.errors import BadInput, NotFound, OutcomeUnknown
+from ...volume.ids import is_ephemeral
 from ...volume.limits import MOST_ANSWER_BYTES
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, Committed, SnapshotInfo
@@ -97,7 +98,7 @@ async def changed_between(volumes: Volumes, volume: Volume, after: int, to: int)
 
 async def commit_by(volume: Volume, client: bytes, token: bytes, *, base: int | None) -> Committed | None:
     """What the volume's own commit with that token was answered: the client's newest, or one that isn't folded and was
-    made on `base`; without a base, any."""
+    made on `base`; without a base, any. Raises OutcomeUnknown where an ephemeral client's may have been folded."""
     newest = await loading(partial(twin, volume, volume.state, client, token))
     if newest is not None:
         return newest
@@ -108,6 +109,10 @@ async def commit_by(volume: Volume, client: bytes, token: bytes, *, base: int | 
             landed = await loading(partial(history.at, lsn))
             if (landed.client, landed.token) == (client, token):
                 return Committed(lsn=lsn, time=landed.time)
+    oldest = history.start if base is None else base
+    if is_ephemeral(client) and history.start <= oldest < history.folded_to:
+        words = f"what became of a commit to volume {volume.id} that was made on LSN {oldest} is forgotten"
+        raise OutcomeUnknown(f"{words}: look whether it is there")
     return None
 
 

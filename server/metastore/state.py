@@ -50,7 +50,7 @@ from ...volume.errors import (
     Unsupported,
     UsageError,
 )
-from ...volume.ids import VolumeId
+from ...volume.ids import VolumeId, is_ephemeral
 from ...volume.records import (
     Birth,
     Close,
@@ -106,6 +106,7 @@ class StreamState(msgspec.Struct, frozen=True):
     time: int
     """Of the newest commit; the next one's is later."""
     clients: LayeredMap[bytes, Last] = msgspec.field(default_factory=LayeredMap[bytes, Last])
+    """Of those that aren't ephemeral."""
     forks: LayeredMap[bytes, int] = msgspec.field(default_factory=LayeredMap[bytes, int])
     """Child → the LSN it starts from."""
     since: int = 1
@@ -229,12 +230,15 @@ def _commit(state: StreamState, record: Commit) -> StreamState | Refusal:
     refused = _backwards(state, offsets)
     if refused is not None:
         return refused
+    clients = state.clients
+    if not is_ephemeral(record.client):
+        clients = clients.put(record.client, Last(record.token, record.base, record.lsn, record.time))
     return replace(
         state,
         head=record.lsn,
         length=record.length,
         time=record.time,
-        clients=state.clients.put(record.client, Last(record.token, record.base, record.lsn, record.time)),
+        clients=clients,
         rules=rules.bound(offsets, record.lsn) if offsets else state.rules,
     )
 

@@ -8,13 +8,14 @@ hand on (`unmet`), and whoever puts them together lets them meet.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...volume.entry import entry_key, parse_entry
 from ...volume.envelope import encode
 from ...volume.errors import BadInput, Corrupt, Unsupported
+from ...volume.ids import is_ephemeral
 from ...volume.records import Close, Open, policy_of, rules_of
 from ..metastore.state import StreamState
 from .findings import Findings, Wrong
@@ -23,6 +24,8 @@ from .reach import Reach
 
 Place: TypeAlias = tuple[str, str, int]
 """A stream, and the log and the slot that it was closed in."""
+_Last: TypeAlias = tuple[bytes, bytes, int, int]
+"""Client, token, base, LSN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +106,19 @@ class Moves:
 
 def fingerprint(state: StreamState) -> bytes:
     """Of a stream where it was closed. From memory; raises NotLoaded."""
-    clients = sorted((client, last.token, last.base, last.lsn) for client, last in state.clients.items())
+    clients = [(client, last.token, last.base, last.lsn) for client, last in state.clients.items()]
     retained = state.since, state.collect, state.collected, state.policy, state.rules
-    return _digest(state.head, state.length, retained, clients, sorted(state.forks.items()))
+    return _digest(state.head, state.length, retained, _lasting(clients), sorted(state.forks.items()))
 
 
 def fingerprint_of_open(record: Open) -> bytes:
     retained = record.since, record.collect, record.collected, policy_of(record), rules_of(record)
-    return _digest(record.head, record.length, retained, sorted(record.clients), sorted(record.forks))
+    return _digest(record.head, record.length, retained, _lasting(record.clients), sorted(record.forks))
+
+
+def _lasting(clients: Iterable[_Last]) -> list[_Last]:
+    """Earlier releases keep those that are ephemeral, too."""
+    return sorted(last for last in clients if not is_ephemeral(last[0]))
 
 
 def _digest(*parts: object) -> bytes:

@@ -29,9 +29,10 @@ from budwood.volume.calls import (
 )
 from budwood.volume.checkpoint import FoldedSegment, deadlist_key, parse_deadlist
 from budwood.volume.entry import entry_key
-from budwood.volume.errors import Conflict, Corrupt, Forgotten
+from budwood.volume.errors import Conflict, Corrupt, Forgotten, OutcomeUnknown
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.setsum import EMPTY_SUM
+from budwood.volume.wire import CommitRequest
 
 from ..reread import reread
 from ..rolling import hasty, memory
@@ -253,6 +254,40 @@ async def test_who_committed_what_was_folded_is_told_so(store: RiggedStore, node
             outcome = await each.ask(OUTCOME, asked)
             assert (outcome.lsn, outcome.time, outcome.head) == (1, landed.time, 6)
             assert await each.commit(request, segment) == landed
+
+
+async def test_an_ephemeral_client_is_remembered_by_its_commits_alone(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """Nothing of it grows with how many there are; and where its commit may have been folded, nobody denies it."""
+    clients = [ClientId.ephemeral() for _ in range(20)]
+    requests = list[CommitRequest]()
+    for base, client in enumerate(clients):
+        request, segment = commit_of(vid, base, {1: page(base)}, client=client, page_size=PAGE, length=WIDTH * PAGE)
+        requests.append(request)
+        await node.commit(request, segment)
+        assert (await node.commit(request, segment)).lsn == base + 1
+    await commit(node, vid, len(clients), {2: page(2)})
+    async with Node.open(store, patience=hasty()) as fresh:
+        for each in (node, fresh):
+            state = (await each.volumes.get(vid)).state
+            assert [client for client, _ in await loading(lambda of=state: list(of.clients.items()))] == [ANN.raw]
+            for base, request in enumerate(requests):
+                assert (await each.ask(OUTCOME, outcome_of(request))).lsn == base + 1
+            unsent = OutcomeRequest(vid.raw, client=clients[0].raw, token=bytes(32), base=3)
+            assert (await each.ask(OUTCOME, unsent)).lsn == 0
+        assert await fold(node, vid)
+        for request in requests:
+            with pytest.raises(OutcomeUnknown, match="look whether it is there"):
+                await node.ask(OUTCOME, outcome_of(request))
+        head = len(clients) + 1
+        unsent = OutcomeRequest(vid.raw, client=clients[0].raw, token=bytes(32), base=head)
+        assert (await node.ask(OUTCOME, unsent)).lsn == 0
+    await reread(dict(memory(store).objects))
+
+
+def outcome_of(request: CommitRequest) -> OutcomeRequest:
+    return OutcomeRequest(request.vid, client=request.client, token=request.token, base=request.base)
 
 
 async def test_what_was_folded_is_forgotten_in_words(node: Node, vid: VolumeId) -> None:

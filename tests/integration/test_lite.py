@@ -32,9 +32,18 @@ from budwood.remote.portal import open_remote
 from budwood.server.http.run_node import serve
 from budwood.server.node import Node
 from budwood.server.store.open_store import open_store
-from budwood.volume.calls import CREATE, PIN, SNAPSHOT, CreateRequest, PinRequest, SnapshotRequest
+from budwood.volume.calls import (
+    CREATE,
+    PIN,
+    PULL_COMMITS,
+    SNAPSHOT,
+    CreateRequest,
+    PinRequest,
+    RangeRequest,
+    SnapshotRequest,
+)
 from budwood.volume.errors import Conflict, Full, NotFound, Unavailable
-from budwood.volume.ids import VolumeId
+from budwood.volume.ids import VolumeId, is_ephemeral
 from budwood.volume.protocols import Durability, Remote
 
 from ..waits import LIMIT_SECONDS
@@ -293,6 +302,17 @@ def test_a_lost_answer_is_settled_by_its_token(served: Served, inventory: str) -
         assert _count(db) == 15_001
         db.execute("insert into t(b) values('twice')")
         assert _count(db) == 15_002
+
+
+def test_no_volume_remembers_who_came_once(served: Served, inventory: str) -> None:
+    """As functions do, that are called a million times. Who keeps a home is remembered."""
+    for at in range(5):
+        with closing(budwood.lite.connect(served.url, inventory)) as db:
+            db.execute("insert into t(b) values(?)", (str(at),))
+    with closing(open_remote(served.url)) as remote:
+        commits = remote.ask(PULL_COMMITS, RangeRequest(VolumeId.parse(inventory).raw, after=1)).commits
+    assert len({commit.client for commit in commits}) == 5
+    assert all(is_ephemeral(commit.client) for commit in commits)
 
 
 def test_a_view_moves_when_it_is_asked_to(served: Served, inventory: str) -> None:

@@ -17,6 +17,27 @@ SUMS: Final = "tests/integration/test_sums.py"
 
 MUTANTS: Final = (
     Mutant(
+        "clients: a volume remembers those for ever that come once",
+        "server/metastore/state.py",
+        "    if not is_ephemeral(record.client):\n",
+        "    if True:\n",
+        ("tests/integration/test_folds.py", "-k", "ephemeral and asyncio"),
+    ),
+    Mutant(
+        "clients: what may have been folded is denied",
+        "server/metastore/lineage.py",
+        "    if is_ephemeral(client) and history.start <= oldest < history.folded_to:\n",
+        "    if False:\n",
+        ("tests/integration/test_folds.py", "-k", "ephemeral and asyncio"),
+    ),
+    Mutant(
+        "clients: a lite client is remembered for ever",
+        "lite/pages.py",
+        "        self.client = ClientId.ephemeral()\n",
+        "        self.client = ClientId.new()\n",
+        ("tests/integration/test_lite.py", "-k", "came_once"),
+    ),
+    Mutant(
         "token by client id",
         "server/metastore/state.py",
         "return last if last is not None and last.token == token else None",

@@ -190,7 +190,8 @@ class RolledStream:
         places = record.maps("locations")
         _need(len(places) < 2 or all(place.data("pages", b"") for place in places), entry)
         made[self._key + b"c" + number(lsn)] = entry.slot, size, stay.length, raw
-        made[self._key + b"k" + record.data("client")] = record.data("token"), stay.head, lsn, time
+        if not record.data("client").endswith(bytes(4)):
+            made[self._key + b"k" + record.data("client")] = record.data("token"), stay.head, lsn, time
         self._runs.append(self._run(record, stay.length))
         level, whole = 1, FAN
         while len(self._runs) % whole == 0:

@@ -314,7 +314,7 @@ class Volume:
             raise Damaged(key, f"the token of LSN {lsn} is another commit's")
         self.commits[lsn] = Commit(lsn, length, floor, time, record, log, entry, slot)
         self.head, self._length, self._newest = lsn, length, time
-        if self._clients is not None:
+        if self._clients is not None and not record.data("client").endswith(bytes(4)):
             self._clients[record.data("client")] = [record.data("client"), record.data("token"), lsn - 1, lsn]
 
     def _load(self, store: Store, commit: Commit, *, collected: bool) -> None:

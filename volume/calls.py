@@ -588,8 +588,8 @@ WRITE_PAGES: Final = Row(
 COMMIT: Final = Row("commit", "Make the next LSN.", CommitRequest, Committed, To.OWNER, changes=True, form=Form.PART_IN)
 
 OUTCOME: Final = Call("outcome", "What became of a commit whose answer was lost.", OutcomeRequest, Outcome, To.OWNER)
-"""Confirmed against the log. Whoever commits knows it first. OutcomeUnknown of an ephemeral client's commit, once it may
-have been folded."""
+"""Confirmed against the log. Whoever commits knows it first. OutcomeUnknown of an ephemeral client's commit, once it
+may have been folded."""
 
 READ_PAGES: Final = Row("read_pages", "Pages of a snapshot, as frames.", ReadRequest, Done, form=Form.PARTS_OUT)
 

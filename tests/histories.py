@@ -17,6 +17,7 @@ from budwood.volume.calls import (
     PIN,
     PULL_CHANGES,
     PULL_COMMITS,
+    REMOVE,
     SNAPSHOT,
     UNPIN,
     CreateRequest,
@@ -27,6 +28,7 @@ from budwood.volume.calls import (
     SinceRequest,
     SnapshotRequest,
     UnpinRequest,
+    VolumeRequest,
 )
 from budwood.volume.errors import Forgotten
 from budwood.volume.ids import ClientId, PinId, VolumeId
@@ -57,18 +59,30 @@ class Model:
     since: int
     private: bool
     """Whether every process may append to its log; only the first one may, otherwise."""
+    parent: Model | None = None
+    removed: bool = False
     pins: dict[PinId, int] = field(default_factory=dict[PinId, int])
-    forks: set[int] = field(default_factory=set[int])
+    forks: dict[VolumeId, int] = field(default_factory=dict[VolumeId, int])
+    """Those that live, and begin with one of its own LSNs, whatever they were made from."""
     released: set[int] = field(default_factory=set[int])
-    """LSNs of pins that were: whoever knew of one believes in it for a little longer."""
+    """LSNs of pins and forks that were: whoever knew of one believes in it for a little longer."""
 
     @property
     def head(self) -> int:
         return max(self.snapshots)
 
     def readable(self) -> list[int]:
-        held = {*self.pins.values(), *self.forks}
+        held = {*self.pins.values(), *self.forks.values()}
         return [lsn for lsn in self.snapshots if lsn > self.start and (lsn >= self.since or lsn in held)]
+
+    def readable_by_forks(self) -> list[tuple[Model, int]]:
+        """The LSNs that a fork can be made from, and whose own they are."""
+        found = [(self, lsn) for lsn in self.readable()]
+        volume, upto = self.parent, self.start
+        while volume is not None:
+            found += [(volume, lsn) for lsn in volume.readable() if lsn <= upto]
+            volume, upto = volume.parent, min(upto, volume.start)
+        return found
 
 
 class World:
@@ -127,13 +141,25 @@ class World:
             volume.released.add(volume.pins.pop(pin))
 
     async def fork(self, node: Node, volume: Model, choice: int) -> None:
-        if lsns := volume.readable():
-            child, lsn = VolumeId.new(), lsns[choice % len(lsns)]
+        if places := volume.readable_by_forks():
+            owner, lsn = places[choice % len(places)]
+            child = VolumeId.new()
             await node.ask(FORK, ForkRequest(volume.vid.raw, child=child.raw, lsn=lsn))
-            volume.forks.add(lsn)
-            own = volume.snapshots[lsn]
+            owner.forks[child] = lsn
+            own = owner.snapshots[lsn]
             snapshots = {lsn: Snapshot(dict(own.pages), own.length)}
-            self.volumes.append(Model(child, lsn, snapshots, lsn, private=node is not self.nodes[0]))
+            self.volumes.append(Model(child, lsn, snapshots, lsn, node is not self.nodes[0], volume))
+
+    async def remove(self, node: Node, volume: Model, _: int) -> None:
+        """Unless it is the last."""
+        if sum(not each.removed for each in self.volumes) > 1:
+            await node.ask(REMOVE, VolumeRequest(volume.vid.raw))
+            volume.removed, volume.since = True, volume.head + 1
+            volume.released.update(volume.pins.values())
+            volume.pins.clear()
+            for each in self.volumes:
+                if volume.vid in each.forks:
+                    each.released.add(each.forks.pop(volume.vid))
 
     async def move(self, node: Node, volume: Model, _: int) -> None:
         if node is self.nodes[0]:
@@ -143,7 +169,7 @@ class World:
 
     async def fold(self, node: Node, volume: Model, *, relocate: bool = False) -> None:
         done = await node.folder.fold(volume.vid, relocate=relocate)
-        if done is None:
+        if done is None or volume.removed:
             return
         while not done.whole:
             done = await node.folder.fold(volume.vid, relocate=relocate)
@@ -164,7 +190,8 @@ class World:
     async def check(self, fresh: Node) -> None:
         for node in [*self.nodes, fresh]:
             for volume in self.volumes:
-                await check(node, volume)
+                if not volume.removed:
+                    await check(node, volume)
 
 
 async def check(node: Node, volume: Model) -> None:

@@ -78,6 +78,8 @@ class Collected(World):
     async def let_go(self) -> None:
         """All that is held, but the newest."""
         for volume in self.volumes:
+            if volume.removed:
+                continue
             for pin in volume.pins:
                 await self.nodes[0].ask(UNPIN, UnpinRequest(volume.vid.raw, pin=pin.raw))
             volume.pins.clear()
@@ -103,7 +105,21 @@ Step = tuple[str, int, int, set[int], int, bool]
 """What, on which node, a number to choose a volume and more by, pages, length, whether a fragment; and of a fold,
 whether it relocates, too."""
 
-STEPS = ("advance", "advance", "pin", "unpin", "fork", "move", "fold", "fold", "sleep", "read", "read")
+STEPS = (
+    "advance",
+    "advance",
+    "pin",
+    "unpin",
+    "fork",
+    "fork",
+    "move",
+    "remove",
+    "fold",
+    "fold",
+    "sleep",
+    "read",
+    "read",
+)
 steps = st.lists(
     st.tuples(
         st.sampled_from(["commit"] * 6 + ["collect"] * 4 + ["force", *STEPS]),
@@ -232,6 +248,28 @@ FORCED: list[Step] = [
 """Plans that give way to others."""
 
 
+REMOVED: list[Step] = [
+    *commits(4),
+    step("fork", choice=2),
+    step("fork", choice=1),
+    *commits(3),
+    step("remove"),
+    step("fold"),
+    *COLLECTED,
+    *commits(2, choice=2),
+    step("remove", choice=1),
+    step("fold", choice=1),
+    *COLLECTED,
+    *COLLECTED,
+    step("fold"),
+    *COLLECTED,
+    step("read", choice=2),
+]
+"""A volume, and a fork of it; what that was forked to from what the two share lives on."""
+
+
+@example(script=REMOVED, rolled=2)
+@example(script=REMOVED, rolled=1000)
 @example(script=FORCED, rolled=2)
 @example(script=FORCED, rolled=1000)
 @example(script=ASLEEP, rolled=2)
@@ -261,6 +299,8 @@ async def play(script: list[Step]) -> None:
         for what, at, choice, pages, length, apart in script:
             volume = world.volumes[choice % len(world.volumes)]
             node = world.nodes[at if volume.private else 0]
+            if volume.removed and what not in {"fold", "collect", "force", "sleep"}:
+                continue
             match what:
                 case "commit":
                     await world.commit(node, volume, pages, length, apart)

@@ -27,7 +27,9 @@ whether it relocates, too."""
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["commit"] * 5 + ["advance", "advance", "pin", "unpin", "fork", "move"] + ["fold"] * 3),
+        st.sampled_from(
+            ["commit"] * 5 + ["advance", "advance", "pin", "unpin", "fork", "move", "remove"] + ["fold"] * 3
+        ),
         st.integers(0, 1),
         st.integers(0, 5),
         st.sets(st.integers(1, WIDTH), max_size=4),
@@ -120,6 +122,8 @@ async def play(script: list[Step]) -> None:
         for what, at, choice, pages, length, apart in script:
             volume = world.volumes[choice % len(world.volumes)]
             node = world.nodes[at if volume.private else 0]
+            if volume.removed and what != "fold":
+                continue
             match what:
                 case "commit":
                     await world.commit(node, volume, pages, length, apart)

@@ -139,7 +139,7 @@ class StreamState(msgspec.Struct, frozen=True):
         return self.finished and self.since > self.head
 
     def forked_at(self, lsn: int) -> bool:
-        """Whether a fork starts from that LSN, which holds it for ever."""
+        """Whether a fork starts from that LSN, which that holds."""
         return any(at == lsn for _, at in self.forks.items())
 
 

@@ -8,9 +8,9 @@ without a birth has ended, if its log says that it was removed: one whose birth 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final
 
 from ...volume.errors import Corrupt, NotFound, Unsupported
 from ...volume.ids import VolumeId
@@ -19,13 +19,11 @@ from ..metastore.births import read_birth
 from ..metastore.logs import Logs
 from ..metastore.open_volume import Volume
 from ..metastore.pin_store import Pins
-from ..store.tree_nodes import loading
+from ..store.tree_nodes import loading, several_at_once
 from .removed import was_removed
 
 MOST: Final = 64
 """Forks of a volume that are looked at for one fold, with a request for each: of more, any."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +34,12 @@ class EndedForks:
     async def of(self, volume: Volume, below: int) -> frozenset[bytes]:
         """Of its forks at LSNs below that one. Raises Corrupt, Unavailable."""
         forks = await loading(lambda: list(volume.state.forks.items()))
-        some = _some(child for child, lsn in forks if lsn < below)
-        return frozenset([child for child in some if await self.has_ended(VolumeId(child), volume)])
+        return frozenset(await self._ended({child: VolumeId(child) for child, lsn in forks if lsn < below}, volume))
 
     async def pinned_for(self, volume: Volume) -> list[bytes]:
         """The ids of the pins that hold something of the volume for ended forks."""
-        some = _some(pin for pin in await self.pins.all(volume.vid) if pin.kind == FORK and pin.holds)
-        return [pin.id for pin in some if await self.has_ended(VolumeId.parse(pin.owner), volume)]
+        pins = [pin for pin in await self.pins.all(volume.vid) if pin.kind == FORK and pin.holds]
+        return await self._ended({pin.id: VolumeId.parse(pin.owner) for pin in pins}, volume)
 
     async def has_ended(self, fork: VolumeId, holder: Volume) -> bool:
         """Of a fork that `holder` holds something for."""
@@ -59,7 +56,13 @@ class EndedForks:
             pass
         return False
 
+    async def _ended(self, forks: dict[bytes, VolumeId], holder: Volume) -> list[bytes]:
+        ended = list[bytes]()
 
-def _some(of: Iterable[T]) -> list[T]:
-    every = list(of)
-    return random.sample(every, MOST) if len(every) > MOST else every
+        async def look(each: bytes) -> None:
+            if await self.has_ended(forks[each], holder):
+                ended.append(each)
+
+        some = random.sample(list(forks), MOST) if len(forks) > MOST else list(forks)
+        await several_at_once([partial(look, each) for each in some])
+        return ended

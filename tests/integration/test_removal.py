@@ -350,6 +350,13 @@ async def test_what_was_pinned_for_ever_stays_where_a_fork_shares_it(scene: Scen
     assert await pages_at(node, child, lsn=4) == shared
     with pytest.raises((NotFound, Forgotten)):
         await pages_at(node, volume.vid, lsn=9)
+    await node.ask(REMOVE, VolumeRequest(child.raw))
+    for _ in range(3):
+        await node.retainer.enforce(volume.vid)
+        await tend(scene, node, *{log_of(volume), node.name or str(child)})
+        if not scene.keys(f"volumes/{volume.vid}/"):
+            break
+    assert not scene.keys(f"volumes/{volume.vid}/")
 
 
 async def test_a_fork_that_nothing_holds_its_beginning_for_is_found(scene: Scene, node: Node) -> None:

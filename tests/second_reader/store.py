@@ -112,7 +112,9 @@ class Store:
             self.log(name).check_objects()
             check_rollups(self.objects, self.log(name))
         for vid in self.volumes:
-            self.volume(vid)
+            for fork in self.volume(vid).fold.get("ended", []):
+                if f"volumes/{base58(fork)}/birth" in self.objects:
+                    raise Damaged(f"volumes/{base58(vid)}", f"it holds nothing for {base58(fork)}, which is there")
             self.pins(vid)
         self.names()
         self.liveness().check()

@@ -77,11 +77,13 @@ class Model:
 
     def readable_by_forks(self) -> list[tuple[Model, int]]:
         """The LSNs that a fork can be made from, and whose own they are."""
-        found = [(self, lsn) for lsn in self.readable()]
-        volume, upto = self.parent, self.start
+        found = list[tuple[Model, int]]()
+        volume: Model | None = self
+        upto = self.head
         while volume is not None:
             found += [(volume, lsn) for lsn in volume.readable() if lsn <= upto]
-            volume, upto = volume.parent, min(upto, volume.start)
+            upto = min(upto, volume.start)
+            volume = volume.parent
         return found
 
 

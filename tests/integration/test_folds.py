@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from budwood.server.metastore.folded import Folded
+from budwood.server.metastore.open_volume import Volume
 from budwood.server.node import Node
 from budwood.server.store.tree_nodes import loading
 from budwood.server.upkeep.checkpoint_builder import MOST_DEAD, MOST_IN_A_TIER
@@ -270,8 +271,7 @@ async def test_an_ephemeral_client_is_remembered_by_its_commits_alone(
     await commit(node, vid, len(clients), {2: page(2)})
     async with Node.open(store, patience=hasty()) as fresh:
         for each in (node, fresh):
-            state = (await each.volumes.get(vid)).state
-            assert [client for client, _ in await loading(lambda of=state: list(of.clients.items()))] == [ANN.raw]
+            assert await clients_of(await each.volumes.get(vid)) == [ANN.raw]
             for base, request in enumerate(requests):
                 assert (await each.ask(OUTCOME, outcome_of(request))).lsn == base + 1
             unsent = OutcomeRequest(vid.raw, client=clients[0].raw, token=bytes(32), base=3)
@@ -284,6 +284,11 @@ async def test_an_ephemeral_client_is_remembered_by_its_commits_alone(
         unsent = OutcomeRequest(vid.raw, client=clients[0].raw, token=bytes(32), base=head)
         assert (await node.ask(OUTCOME, unsent)).lsn == 0
     await reread(dict(memory(store).objects))
+
+
+async def clients_of(volume: Volume) -> list[bytes]:
+    """Those that it remembers."""
+    return await loading(lambda: [client for client, _ in volume.state.clients.items()])
 
 
 def outcome_of(request: CommitRequest) -> OutcomeRequest:

@@ -40,9 +40,23 @@ from budwood.sync.edge import open as open_edge
 from budwood.sync.rebuild import rebuild
 from budwood.sync.verify import verify
 from budwood.sync.volume import Volume
-from budwood.volume.calls import ADVANCE, OUTCOME, PIN, UNPIN, A, Call, PinRequest, Q, SinceRequest, UnpinRequest
+from budwood.volume.calls import (
+    ADVANCE,
+    OUTCOME,
+    PIN,
+    RETAIN,
+    UNPIN,
+    A,
+    Call,
+    PinRequest,
+    Q,
+    RetainRequest,
+    SinceRequest,
+    UnpinRequest,
+)
 from budwood.volume.errors import BadInput, BudwoodError, Diverged, Forgotten, NotFound, Unavailable
 from budwood.volume.ids import PinId, VolumeId
+from budwood.volume.retention_policy import RetentionPolicy
 from budwood.volume.wire import CommitRequest, Committed
 
 SEEDS = int(os.environ.get("MIXED_SEEDS", "6"))
@@ -60,7 +74,8 @@ STEPS = (
     6 * ["write"] + 2 * ["write_there"] + 5 * ["push"] + 2 * ["pull"] + 2 * ["settle"] + 2 * ["clone"] + 3 * ["fork"]
     + 2 * ["rm"] + ["fork_past", "restore", "mv", "create", "export_and_import", "forget", "tend", "look_back"]
     + ["compare", "rebuild", "keep_little", "fetch", "compact", "verify", "connect", "connect", "connect"]
-    + ["hold", "hold", "let_go"] + 2 * ["push_unheard"] + ["hear"]
+    + ["hold", "hold", "let_go"] + 2 * ["push_unheard"] + ["hear", "retain", "name_lsn", "look_back_by_name"]
+    + ["write_confirmed"]
 )  # fmt: skip
 
 
@@ -70,14 +85,26 @@ class There:
 
     history: list[Rows]
     origin: There | None = None
-    """What the store knows of, and this was forked from."""
+    """What the store knows of, and this was forked from, at its LSN `start`."""
+    start: int = 0
     known: bool = False
     removed: bool = False
     held: dict[int, PinId] = field(default_factory=dict[int, PinId])
     """LSNs that stay, whatever is forgotten, and what holds each."""
+    named: dict[str, int] = field(default_factory=dict[str, int])
+    """LSNs that stay, by their names."""
 
     def may_be_forgotten(self, lsn: int) -> bool:
-        return lsn < len(self.history) - 1 and lsn not in self.held
+        return lsn < len(self.history) - 1 and lsn not in self.held and lsn not in self.named.values()
+
+    def read_by_name(self) -> dict[str, int]:
+        """Its named LSNs, and those that it shares."""
+        found, there, upto = dict[str, int](), self, len(self.history) - 1
+        while True:
+            found |= {name: lsn for name, lsn in there.named.items() if lsn <= upto}
+            if there.origin is None:
+                return found
+            upto, there = min(upto, there.start), there.origin
 
     @property
     def is_gone(self) -> bool:
@@ -85,7 +112,9 @@ class There:
         return self.removed or (not self.known and self.origin is not None and self.origin.removed)
 
     def forked(self, lsn: int) -> There:
-        return There(self.history[: lsn + 1], self if self.known else self.origin)
+        if self.known:
+            return There(self.history[: lsn + 1], self, lsn)
+        return There(self.history[: lsn + 1], self.origin, min(lsn, self.start))
 
 
 @dataclass
@@ -202,6 +231,8 @@ class Mixed:
         for name, there in self.names.items():
             for lsn in range(1, len(there.history)):
                 self._look_back(name, there, lsn)
+            for at, lsn in there.read_by_name().items():
+                self._look_at(name, there, at, lsn)
         assert run(["scrub", "--store", self.store]) == 0
 
     def _pick(self, what: str, *, unheard: bool = False) -> tuple[int, str, Here, Volume]:
@@ -336,6 +367,23 @@ class Mixed:
                 self._change(db, rows)
             if rows != there.history[-1]:
                 there.history.append(rows)
+
+    def write_confirmed(self) -> None:
+        """A COMMIT that returns once the remote has it."""
+        number, name, copy, _ = self._pick("write, confirmed,")
+        if copy.unpushed or not copy.is_whole or not copy.bound or copy.there.removed:
+            return
+        rows = dict(copy.rows)
+        with closing(self._confirming(number, name)) as db, db:
+            self._change(db, rows)
+        if rows != copy.rows:
+            copy.there.history.append(rows)
+            copy.sync = copy.head
+        self._look(number, name, copy)
+
+    def _confirming(self, number: int, name: str) -> apsw.Connection:
+        home = self.folder / f"home{number}"
+        return budwood.connect(name, home=home, remote=self.url, mode="rw", synchronous_commit=True)
 
     # What happens between homes
 
@@ -606,6 +654,35 @@ class Mixed:
             assert there.may_be_forgotten(lsn)
             return
         there.held[lsn] = pin
+
+    def name_lsn(self) -> None:
+        _, _, copy, volume = self._pick_any("name an LSN of")
+        there, lsn, name = copy.there, self.dice.randint(1, max(copy.head, 1)), f"@n{len(self.said)}"
+        if there.known and not there.removed:
+            try:
+                self._ask(PIN, PinRequest(volume.id.raw, lsn=lsn, label=name[1:], seconds=0, kind="named"))
+            except Forgotten:
+                assert there.may_be_forgotten(lsn)
+                return
+            there.named[name] = lsn
+
+    def look_back_by_name(self) -> None:
+        if self.names:
+            name, there = self._pick_there("look back, by a name, at")
+            if named := there.read_by_name():
+                at = self.dice.choice(sorted(named))
+                self._look_at(name, there, at, named[at])
+
+    def _look_at(self, name: str, there: There, at: str, lsn: int) -> None:
+        with closing(budwood.lite.connect(self.url, name, at=at)) as db:
+            assert rows_of(db) == there.history[lsn]
+
+    def retain(self) -> None:
+        """What is forgotten from here on, without being told to."""
+        _, _, copy, volume = self._pick_any("retain little of")
+        policy = self.dice.choice([None, RetentionPolicy(all_ms=1), RetentionPolicy(all_ms=1, hourly_ms=10**7)])
+        if copy.there.known and not copy.there.removed:
+            self._ask(RETAIN, RetainRequest(volume.id.raw, policy=policy))
 
     def let_go(self) -> None:
         _, _, copy, volume = self._pick_any("let go of an LSN of")

@@ -170,6 +170,9 @@ class MixedServed(Mixed):
     def _look_back(self, name: str, there: There, lsn: int) -> None:
         patient(lambda: super(MixedServed, self)._look_back(name, there, lsn))
 
+    def _look_at(self, name: str, there: There, at: str, lsn: int) -> None:
+        patient(lambda: super(MixedServed, self)._look_at(name, there, at, lsn))
+
     def _write(self, number: int, name: str) -> None:
         patient(lambda: super(MixedServed, self)._write(number, name))
 
@@ -183,6 +186,11 @@ class MixedServed(Mixed):
         """Whose outcome nobody would know, if the node died."""
         self.node.restart()
         super().write_there()
+
+    def write_confirmed(self) -> None:
+        """As by the lite client."""
+        self.node.restart()
+        super().write_confirmed()
 
     def _lands_unheard(self, number: int, name: str) -> bool:
         """By an edge that isn't patient."""

@@ -27,8 +27,8 @@ from ...volume.envelope import decode
 from ...volume.errors import BudwoodError, Corrupt, NotFound
 from ...volume.garbage import GarbagePlan, PlannedFold, PlannedPin, number_of_plan
 from ...volume.ids import VolumeId
-from ...volume.records import Fold, FoldRelocating, settled_by
-from ...volume.rollup import FORK, PART, RolledCommit, RolledState, rollup_key
+from ...volume.records import Fold, settled_by
+from ...volume.rollup import PART, RolledCommit, RolledState, rollup_key
 from ..log.boundary import BoundaryWatch
 from ..log.chain import slot_covered_by
 from ..log.reader import read_rollup
@@ -43,6 +43,7 @@ from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 from ..store.tree_nodes import loading
 from .deadlists import read_deadlist
+from .removed import nothing_left
 from .spent_pins import spent
 from .unnamed import OLD_MS, Found, Unnamed
 
@@ -298,9 +299,8 @@ async def _leads_into(volume: Volume, prefix: str) -> bool:
 
 
 def _planned(stream: RolledStream, fold: Fold) -> PlannedFold:
-    """Once nothing is left, nobody can pin or fork it any more. One that has relocated has all its commits yet; and one
-    whose forks live is what they begin with. Raises NotLoaded."""
-    last = fold.tree is None and not isinstance(fold, FoldRelocating) and next(stream.between(FORK), None) is None
+    """Raises NotLoaded."""
+    last = nothing_left(stream, fold)
     return PlannedFold(vid=fold.vid, checkpoint=fold.checkpoint, deadlist=fold.deadlist, last=last)
 
 

@@ -1,11 +1,21 @@
-"""Removed: whether a volume without a birth is one that was removed, or one whose birth is only missing."""
+"""Removed: what the rollups of logs say of volumes that were removed. One without a birth was removed, or its birth is
+only missing."""
 
 from __future__ import annotations
 
 from ...volume.ids import VolumeId
+from ...volume.records import Fold, FoldRelocating
+from ...volume.rollup import FORK
 from ..metastore.logs import Logs
 from ..metastore.rolled_stream import RolledStream
 from ..store.tree_nodes import loading
+
+
+def nothing_left(stream: RolledStream, fold: Fold) -> bool:
+    """Whether the volume's newest fold has left nothing of it, so that a collector takes the rest. Then it was removed,
+    and nobody can pin or fork it any more. One that has relocated has all its commits yet; and one whose forks live is
+    what they begin with. Raises NotLoaded."""
+    return fold.tree is None and not isinstance(fold, FoldRelocating) and next(stream.between(FORK), None) is None
 
 
 async def was_removed(logs: Logs, name: str, vid: VolumeId) -> bool:

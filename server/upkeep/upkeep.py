@@ -43,6 +43,7 @@ from .collector import Collector, Progress, Stage
 from .fold import Folder
 from .garbage_check import Refused
 from .garbage_plan import Hold
+from .removed import nothing_left
 from .retainer import Default, Retainer
 from .tidying import Tidying
 from .unnamed import OLD_MS
@@ -244,7 +245,11 @@ class Upkeep:
             return True
         log, default = await self._logs.get(name), self._default_once()
         for vid in await self._tended_of(log, extent, default):
-            volume = await self._volumes.get(vid)
+            try:
+                volume = await self._volumes.get(vid)
+            except BudwoodError:
+                # What befell it a turn tells.
+                return True
             if volume.state.policy is not None or await default() is not None or await self._is_due(volume, extent):
                 return True
         return False
@@ -475,9 +480,10 @@ class Upkeep:
         key = await loading(rolled.next_stream)
         while key:
             await let_others()
-            state = await loading(RolledStream(rolled, key).state)
+            stream = RolledStream(rolled, key)
+            state = await loading(stream.state)
             stay = state.stays[-1] if state is not None else None
-            if stay is not None and stay.closed is None and await _may_forget(stay, default):
+            if stay is not None and stay.closed is None and await _may_forget(stream, stay, default):
                 found.add(VolumeId(key))
             key = await loading(partial(rolled.next_stream, key))
         return sorted(found)
@@ -500,8 +506,11 @@ class Upkeep:
             self._no_names.add(log.name)
 
 
-async def _may_forget(stay: Stay, default: Default) -> bool:
-    if stay.fold is not None or stay.since > stay.start + 1 or stay.policy is not None:
+async def _may_forget(stream: RolledStream, stay: Stay, default: Default) -> bool:
+    if stay.fold is not None:
+        # Where nothing is left, even the birth may be gone.
+        return not await loading(partial(nothing_left, stream, stay.fold))
+    if stay.since > stay.start + 1 or stay.policy is not None:
         return True
     return stay.since < stay.head and await default() is not None
 

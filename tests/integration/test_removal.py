@@ -145,6 +145,25 @@ async def test_all_of_it_goes(scene: Scene, node: Node) -> None:
                 await fresh.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
 
 
+@pytest.mark.parametrize("name", ["main", None])
+async def test_of_what_is_gone_there_is_nothing_to_look_after(scene: Scene, name: str | None) -> None:
+    """And nothing to complain of: whoever came later did at each turn, and looked no further in that log."""
+    async with scene.node(name) as node:
+        volumes = [await Filled.born(node) for _ in range(3)]
+        for volume in volumes:
+            await volume.write(20)
+        await remove(volumes[0])
+        await remove(volumes[1])
+        logs = {log_of(each) for each in volumes}
+        await tend(scene, node, *logs)
+    async with scene.node(name) as fresh:
+        for log in logs:
+            assert not await fresh.upkeep.has_work(log, Extent.FREED)
+            assert not (await fresh.upkeep.tend(log, Extent.ALL)).failures
+        await fresh.ask(ADVANCE, SinceRequest(volumes[2].vid.raw, since=20))
+        assert await fresh.upkeep.has_work(log_of(volumes[2]), Extent.ALL)
+
+
 async def test_what_others_hold_back_goes_with_them(scene: Scene, node: Node) -> None:
     """In a shared log: entries that have pages of the removed volume too are deleted when those of others go."""
     other, volume = await Filled.born(node), await Filled.born(node)

@@ -67,7 +67,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "removal: a volume goes whose forks live on",
-        "server/upkeep/garbage_plan.py",
+        "server/upkeep/removed.py",
         " and next(stream.between(FORK), None) is None",
         "",
         (REMOVAL, "-k", "s_fork_lives and asyncio"),
@@ -92,6 +92,13 @@ MUTANTS: Final = (
         "            if not await ended.has_ended(fork, volume):\n",
         "            if False:\n",
         (REMOVAL, "-k", "is_not_believed and asyncio"),
+    ),
+    Mutant(
+        "removal: what is gone is looked after",
+        "server/upkeep/upkeep.py",
+        "        return not await loading(partial(nothing_left, stream, stay.fold))\n",
+        "        return True\n",
+        (REMOVAL, "-k", "nothing_to_look_after and asyncio"),
     ),
     Mutant(
         "removal: what was pinned for a fork goes",

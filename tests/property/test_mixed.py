@@ -160,9 +160,11 @@ class Here:
 class Quiet:
     """Who waits for the upkeep, and hears of its failures alone."""
 
-    def turned(self, log: str, turn: Turn) -> None: ...
+    def turned(self, log: str, turn: Turn) -> None:
+        assert not turn.failures, f"{log}: {turn.failures}"
 
-    def left(self, log: str, why: BudwoodError) -> None: ...
+    def left(self, log: str, why: BudwoodError) -> None:
+        raise AssertionError(f"{log}: {why}") from why
 
     def failed(self, log: str, error: BudwoodError) -> None:
         raise AssertionError(f"{log}: {error}") from error

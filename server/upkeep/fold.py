@@ -121,8 +121,10 @@ class Folder:
         ended = frozenset[bytes]()
         if _folds(volume):
             ended = await self.forks.of(volume, volume.state.since)
-            await self.retention.release_of_ended(vid, await self.forks.pinned_for(volume))
             collecting = await self.retention.begin_collect(vid, ended)
+            if pinned := await self.forks.pinned_for(volume):
+                await self.retention.release_of_ended(vid, pinned)
+                collecting = await self.retention.begin_collect(vid, ended)
             volume, writer = await self.appender.writable(vid)
         elif relocate:
             collecting = None

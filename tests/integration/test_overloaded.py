@@ -46,7 +46,7 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[tuple[str, lis
         for vid in vids:
             await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         gate = store.add(Rule(op="create", key="logs/main/entries/*", times=None, gate=anyio.Event()))
-        filling = HttpRemote(address, timing=Timing(sleep=sleep))
+        filling = HttpRemote(address, timing=Timing(read_seconds=LIMIT_SECONDS, sleep=sleep))
         async with anyio.create_task_group() as tasks:
             for vid in vids[:16]:
                 tasks.start_soon(filling.commit, *one_page(vid, b"a"))
@@ -102,7 +102,7 @@ async def test_whoever_was_turned_away_comes_again_by_itself(monkeypatch: pytest
                     paused.set()
                 await anyio.sleep(seconds)
 
-            return Timing(sleep=sleep)
+            return Timing(read_seconds=LIMIT_SECONDS, sleep=sleep)
 
         askers = [HttpRemote(address, timing=timing(at)) for at in range(4)]
         async with anyio.create_task_group() as tasks:

@@ -47,8 +47,8 @@ MUTANTS: Final = (
     Mutant(
         "removal: what a pin held for a fork stays",
         "server/upkeep/fold.py",
-        "await self.forks.pinned_for(volume)",
-        "()",
+        "if pinned := await self.forks.pinned_for(volume):",
+        "if pinned := list[bytes]():",
         (REMOVAL, "-k", "a_fork_held_goes and asyncio"),
     ),
     Mutant(

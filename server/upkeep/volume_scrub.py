@@ -151,8 +151,9 @@ class VolumeScrub:
         volume = await self._reach.volume(parent)
         if volume is None:
             return []
-        if stands.parent and birth.parent_lsn <= stands.parent_lsn:
-            return await self._hold_problems(birth, volume)
+        problems = await self._hold_problems(birth, volume) if 0 < birth.parent_lsn <= stands.parent_lsn else []
+        if problems or birth.parent_lsn < volume.history.start:
+            return problems
         if birth.parent_lsn > volume.state.head:
             return [f"it was forked at LSN {birth.parent_lsn}, and its parent's newest is {volume.state.head}"]
         try:
@@ -164,7 +165,7 @@ class VolumeScrub:
         return []
 
     async def _hold_problems(self, birth: Birth, parent: Volume) -> list[str]:
-        """Of a fork of an LSN that its parent shares: only a pin there holds that for it (DESIGN §6)."""
+        """Of a fork of an LSN that its parent shares: only a pin there holds that for it (retention.py)."""
         child, owner = VolumeId(birth.vid), VolumeId(birth.parent)
         fork = await self._reach.volume(str(child))
         if fork is None or fork.state.is_forgotten or not await loading(partial(parent.state.forks.get, birth.vid)):

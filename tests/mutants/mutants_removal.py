@@ -110,8 +110,8 @@ MUTANTS: Final = (
     Mutant(
         "removal: a fork that nothing holds its beginning for is found by nobody",
         "server/upkeep/volume_scrub.py",
-        "return await self._hold_problems(birth, volume)",
-        "return []",
+        "await self._hold_problems(birth, volume) if 0 < birth.parent_lsn <= stands.parent_lsn else []",
+        "list[str]()",
         (REMOVAL, "-k", "nothing_holds and asyncio"),
     ),
     Mutant(

@@ -39,12 +39,13 @@ def pins(context: Context, name: Name, as_json: Json = False) -> None:
     titles = ("id", "lsn", "kind", "label", "owner", "until", "state")
     write_table(
         [Column(title, "right" if title == "lsn" else "left") for title in titles],
-        [
-            [str(p.pin_id), str(p.lsn), p.kind, p.label, p.owner, time_of(p.expiry) or "for ever", p.state.value]
-            for p in found
-        ],
+        [[str(p.pin_id), str(p.lsn), p.kind, p.label, p.owner, _until(p), p.state.value] for p in found],
         empty=f"nothing pins {name}",
     )
+
+
+def _until(pin: Pin) -> str:
+    return time_of(pin.expiry) or ("it is removed" if pin.kind == "fork" else "for ever")
 
 
 def pin(

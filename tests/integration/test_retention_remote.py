@@ -163,12 +163,8 @@ def test_pins_and_since_at_the_command_line(ann: Edge, capsys: pytest.CaptureFix
     assert lines[2].split() == [listed[1]["id"], "4", "named", "for", "ever", "live"]
     fork = ann.fork("v", "w", lsn=4)
     fork.push()
-    assert user.ok("pins", "v").splitlines()[-1].split()[1:] == [
-        "4",
-        "fork",
-        str(fork.id),
-        *"it is removed live".split(),
-    ]
+    last = user.ok("pins", "v").splitlines()[-1]
+    assert " ".join(last.split()[1:]) == f"4 fork {fork.id} it is removed live"
     assert user.ok("retain", "v", "--since", "3") == "v is readable from LSN 3 on\n"
     assert user.ok("retain", "v", "--since", "1") == "v is readable from LSN 3 on, as before: it doesn't go back to 1\n"
     assert user.sql("v", "SELECT n FROM t", "--lsn", "2") == ["2"]

@@ -21,6 +21,7 @@ from budwood.volume.errors import Overloaded
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.wire import CommitRequest, from_wire, pack_part, to_wire
 
+from ..rolling import comes_true
 from ..waits import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -48,8 +49,11 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[tuple[str, lis
         gate = store.add(Rule(op="create", key="logs/main/entries/*", times=None, gate=anyio.Event()))
         filling = HttpRemote(address, timing=Timing(read_seconds=LIMIT_SECONDS, sleep=sleep))
         async with anyio.create_task_group() as tasks:
-            for vid in vids[:16]:
+            for at, vid in enumerate(vids[:16]):
                 tasks.start_soon(filling.commit, *one_page(vid, b"a"))
+                # Each in an entry of its own, as long as there may be one more.
+                entries = min(at + 1, Batching().alpha)
+                await comes_true(lambda entries=entries: gate.fired == entries)
             with anyio.fail_after(LIMIT_SECONDS):
                 await turned_away.wait()
             yield address, vids[16:], gate

@@ -74,6 +74,9 @@ class TreeSteps:
         path = self._file(tree)
         before = words(path.read_text())
         saving = path.with_name("saving~")
+        if saving.exists():
+            # Left by one that could not replace what it had read.
+            self.gone += words(saving.read_text())
         saving.write_text(self._word())
         os.replace(saving, path)
         self.gone += before

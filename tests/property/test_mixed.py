@@ -1,8 +1,8 @@
 """Everything that may befall a volume, mixed: two homes, one store, and a dict of rows for every LSN there ever was.
 
 Each step is what a user does with whatever is there: rows changed by SQL, pushes, pulls, forks of now and of then, the
-ways out of a divergence, restores, renames, removals here and for everybody, imports of exports, retention and upkeep;
-plain or encrypted. Each of these has a machine or a test of its own; here they meet, and one begins with what another
+ways out of a divergence, restores, renames, removals here and for everybody, imports of exports, retention and upkeep,
+pushes whose answer is lost; plain or encrypted. Each of these has a machine or a test of its own; here they meet, and one begins with what another
 left behind. After each, whoever looks here, at the other home, by the lite client or at an old LSN finds the rows that
 the model has; and at the end everything, once more.
 

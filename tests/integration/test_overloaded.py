@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import httpx
@@ -52,8 +53,7 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[tuple[str, lis
             for at, vid in enumerate(vids[:16]):
                 tasks.start_soon(filling.commit, *one_page(vid, b"a"))
                 # Each in an entry of its own, as long as there may be one more.
-                entries = min(at + 1, Batching().alpha)
-                await comes_true(lambda entries=entries: gate.fired == entries)
+                await comes_true(partial(_has_fired, gate, min(at + 1, Batching().alpha)))
             with anyio.fail_after(LIMIT_SECONDS):
                 await turned_away.wait()
             yield address, vids[16:], gate
@@ -62,6 +62,10 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[tuple[str, lis
         for vid in vids[:16]:
             assert (await pages_at(remote, vid))[1] == b"a" * PAGE
         await filling.aclose()
+
+
+def _has_fired(rule: Rule, times: int) -> bool:
+    return rule.fired == times
 
 
 def one_page(vid: VolumeId, letter: bytes) -> tuple[CommitRequest, bytes]:

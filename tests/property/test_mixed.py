@@ -2,9 +2,9 @@
 
 Each step is what a user does with whatever is there: rows changed by SQL, pushes, pulls, forks of now and of then, the
 ways out of a divergence, restores, renames, removals here and for everybody, imports of exports, retention and upkeep,
-pushes whose answer is lost; plain or encrypted. Each of these has a machine or a test of its own; here they meet, and one begins with what another
-left behind. After each, whoever looks here, at the other home, by the lite client or at an old LSN finds the rows that
-the model has; and at the end everything, once more.
+pushes whose answer is lost; plain or encrypted. Each of these has a machine or a test of its own; here they meet, and
+one begins with what another left behind. After each, whoever looks here, at the other home, by the lite client or at an
+old LSN finds the rows that the model has; and at the end everything, once more.
 
 The steps are drawn by a seed, and a failure tells all of them: what meets here takes long
 chains of steps, which hypothesis, that likes short ones, hardly comes to. MIXED_SEEDS=1000 tries as many.

@@ -245,9 +245,9 @@ class Retention:
         await self.appender.submit(vid, judge_removal)
         _FINISHED()
         await self.appender.submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))
-        await self.release_removed(await self.volumes.get(vid))
+        await self._release_all_but_shared(await self.volumes.get(vid))
 
-    async def release_removed(self, volume: Volume) -> None:
+    async def _release_all_but_shared(self, volume: Volume) -> None:
         """Of a volume that was removed, what was pinned for ever or by a policy is released. An LSN that a fork shares
         may have been pinned for that: it stays while there is one."""
         pins = [pin for pin in await self.pins.all(volume.vid) if pin.holds]

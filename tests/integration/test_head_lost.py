@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,10 +19,11 @@ from budwood.sync.edge import open as open_edge
 from budwood.sync.namespace import Namespace
 from budwood.sync.volume import Volume
 from budwood.volume import faults
-from budwood.volume.calls import OUTCOME, SNAPSHOT, A, Call, Q, SnapshotRequest
+from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 from budwood.volume.errors import Corrupt, Unavailable
 from budwood.volume.protocols import Durability
 
+from ..lost_answers import unheard
 from ..namespaces import DIRECTORY
 
 SIZE = 4096
@@ -255,29 +255,14 @@ def test_a_lite_client_that_has_seen_more_says_so(tmp_path: Path) -> None:
 
 
 def test_a_push_whose_answer_was_lost_and_that_a_pull_settles_is_the_commit_that_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     with open_edge(home=tmp_path / "home", remote=f"file://{tmp_path}/store") as edge:
         volume = edge.create("v", page_size=SIZE)
         put(volume, 1, 1)
         volume.push()
         put(volume, 1, 2)
-        remote = edge.connection().remote
-        commit, ask = remote.commit, remote.ask
-
-        def deaf(*arguments: Any) -> Any:
-            commit(*arguments)
-            raise Unavailable("the answer is lost", determinate=False)
-
-        def mute(call: Call[Q, A], request: Q) -> A:
-            if call.name == OUTCOME.name:
-                raise Unavailable("no answer")
-            return ask(call, request)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(remote, "commit", deaf)
-            patch.setattr(remote, "ask", mute)
-            with pytest.raises(Unavailable):
-                volume.push()
+        with unheard(edge.connection().remote), pytest.raises(Unavailable):
+            volume.push()
         assert volume.pull() == "2"
         assert read(volume, 1) == 2

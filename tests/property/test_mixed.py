@@ -42,7 +42,6 @@ from budwood.sync.verify import verify
 from budwood.sync.volume import Volume
 from budwood.volume.calls import (
     ADVANCE,
-    OUTCOME,
     PIN,
     RETAIN,
     UNPIN,
@@ -57,7 +56,8 @@ from budwood.volume.calls import (
 from budwood.volume.errors import BadInput, BudwoodError, Diverged, Forgotten, NotFound, Unavailable
 from budwood.volume.ids import PinId, VolumeId
 from budwood.volume.retention_policy import RetentionPolicy
-from budwood.volume.wire import CommitRequest, Committed
+
+from ..lost_answers import unheard
 
 SEEDS = int(os.environ.get("MIXED_SEEDS", "6"))
 CHAIN = 150
@@ -441,24 +441,9 @@ class Mixed:
 
     def _lands_unheard(self, number: int, name: str) -> bool:
         edge = self.edges[number]
-        remote, landed = edge.connection().remote, list[bool]()
-        commit, ask = remote.commit, remote.ask
-
-        def deaf(request: CommitRequest, segment: bytes = b"") -> Committed:
-            commit(request, segment)
-            landed.append(True)
-            raise Unavailable("the answer is lost", determinate=False)
-
-        def mute(call: Call[Q, A], request: Q) -> A:
-            if call.name == OUTCOME.name:
-                raise Unavailable("no answer")
-            return ask(call, request)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remote, "commit", deaf)
-            patch.setattr(remote, "ask", mute)
+        with unheard(edge.connection().remote) as landed:
             refused(edge.volume(name).push, Unavailable)
-        return any(landed)
+        return bool(landed)
 
     def hear(self) -> None:
         """By whatever asks the remote next, and maybe with more to send."""

@@ -36,6 +36,9 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[tuple[str, lis
     """A node with as many entries on their way as may be, none of which the store answers, and one commit more."""
     store = RiggedStore(MemoryStore())
     monkeypatch.setattr(f"{LOG}.QUEUE_BYTES", 1)
+    # However long they take on a busy machine, nothing keeps the next entry back.
+    monkeypatch.setattr(f"{LOG}.SHARED_TIP_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr("budwood.server.metastore.logs.Logs.look_behind", lambda _: None)
     turned_away = anyio.Event()
 
     async def sleep(seconds: float) -> None:

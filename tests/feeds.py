@@ -4,7 +4,7 @@ mirror that a feed's rows are applied to.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -46,10 +46,15 @@ class Source:
             return sorted(db.execute(f"SELECT {columns} FROM {table}").fetchall(), key=repr)
 
     def options(self, **more: object) -> dict[str, str]:
-        """For `format("budwood")`: texts, as Spark hands them on."""
-        given = {"volume": NAME, "table": "t", "remote": self.edge.remote, **more}
-        return {name.lower(): str(value).lower() if isinstance(value, bool) else str(value) for name, value in
-                given.items()}  # fmt: skip
+        """For `format("budwood")`."""
+        return as_texts({"volume": NAME, "table": "t", "remote": self.edge.remote, **more})
+
+
+def as_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """As Spark hands them on."""
+    return {
+        name.lower(): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...volume.errors import BadInput, BudwoodError, Forgotten, NotFound, UsageError
+from ...volume.errors import BadInput, BudwoodError, NotFound, UsageError
 from ...volume.wire import SnapshotInfo
-from .feed_table import FeedTable, available_lsns, first_at, open_feed_table
+from .feed_table import FeedTable, available_lsns, first_at, is_readable, open_feed_table
 from .lease import Lease, take_lease
 from .offsets import AvailableLsns, check_start
 from .options import Request
@@ -69,17 +69,8 @@ def _range(volume: RemoteVolume, request: Request, newest: SnapshotInfo) -> tupl
     elif first > end.lsn:
         raise BadInput(f"startingVersion is {first}, and the feed ends at LSN {end.lsn}: give one that is not later")
     oldest = available_lsns(volume, newest, after).oldest
-    check_start(after, AvailableLsns(oldest, end.lsn), held=oldest == after + 1 and _is_readable(volume, after))
+    check_start(after, AvailableLsns(oldest, end.lsn), held=oldest == after + 1 and is_readable(volume, after))
     return after, end
-
-
-def _is_readable(volume: RemoteVolume, lsn: int) -> bool:
-    """Below `since` an LSN is as long as somebody holds it."""
-    try:
-        volume.snapshot(lsn=lsn)
-    except Forgotten:
-        return False
-    return True
 
 
 def _end(volume: RemoteVolume, request: Request, newest: SnapshotInfo) -> SnapshotInfo:

@@ -83,6 +83,15 @@ def available_lsns(volume: RemoteVolume, newest: SnapshotInfo, after: int) -> Av
     return available
 
 
+def is_readable(volume: RemoteVolume, lsn: int) -> bool:
+    """Below `since` an LSN is as long as somebody holds it."""
+    try:
+        volume.snapshot(lsn=lsn)
+    except Forgotten:
+        return False
+    return True
+
+
 def first_at(volume: RemoteVolume, ms: int, available: AvailableLsns) -> int:
     """The first LSN that is not earlier than the time; the one after the newest where all are."""
     try:

@@ -84,10 +84,13 @@ def _is_lsn(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def opening(start: Offset, available: AvailableLsns, first: int | None, *, limit: int | None, loses: bool) -> Offset:
+def opening(
+    start: Offset, available: AvailableLsns, first: int | None, *, limit: int | None, held: bool, loses: bool
+) -> Offset:
     """The end of the first batch: the whole table, or where the LSN `first` was asked for, what changed from it on.
 
-    `first` may be one above the newest: then the batch has no rows and only says where the stream begins.
+    `first` may be one above the newest: then the batch has no rows and only says where the stream begins. `held`: the
+    LSN before `first` can be read even if it lies below the oldest, as LSN 0 always can.
     """
     assert start.lsn is None
     if first is None:
@@ -95,17 +98,20 @@ def opening(start: Offset, available: AvailableLsns, first: int | None, *, limit
     after = first - 1
     if after > available.newest:
         raise BadInput(f"startingVersion is {first}, and the newest LSN is {available.newest}: give one that is there")
-    if loses and not is_whole(after, available):
+    if loses and not is_whole(after, available, held=held):
+        if held or after == 0:
+            return replace(start, lsn=available.oldest, after=after, net=True)
         after = min(available.oldest, available.newest)
-    check_start(after, available)
+    check_start(after, available, held=held)
     return replace(start, lsn=_limited(after, available.newest, limit), after=after)
 
 
 def check_start(after: int, available: AvailableLsns, *, held: bool = False) -> None:
     """Raises Forgotten unless every change behind that LSN can be told."""
     if after < available.newest and not is_whole(after, available, held=held):
+        gone = after + 1 if held or after == 0 else after
         raise Forgotten(
-            f"what LSN {after + 1} changed can't be told: LSN {after} is forgotten; the volume's oldest readable LSN, "
+            f"what LSN {after + 1} changed can't be told: LSN {gone} is forgotten; the volume's oldest readable LSN, "
             f"its since, is {available.oldest}: start with {available.oldest + 1} or later",
             oldest=available.oldest,
         )

@@ -25,8 +25,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ...tables.changes.change_batch import CHANGE_TYPE
 from ...volume.calls import WAIT, WaitRequest
-from ...volume.errors import BadInput, Forgotten
-from .feed_table import COMMIT_VERSION, META, FeedTable, available_lsns, first_at, open_feed_table
+from ...volume.errors import BadInput, Forgotten, NotFound
+from .feed_table import COMMIT_VERSION, META, FeedTable, available_lsns, first_at, is_readable, open_feed_table
 from .offsets import AvailableLsns, Offset, check_batch, following, opening, parse_offset, steps
 from .page_reader import RemoteVolume, open_volume
 from .partitions import Partition
@@ -129,17 +129,19 @@ class _Driven:
         self._target = self._volume.snapshot().lsn
 
     def next(self, raw: Mapping[str, Any], limit: int | None) -> Offset | None:
-        """The end of the next batch, held; None if nothing is new."""
+        """The end of the next batch, held; None if nothing is new. Raises NotFound where the volume was removed."""
         start = self._own(raw)
         loses = not self._request.fail_on_data_loss
         if start.lsn is None:
-            available = self._available(0)
-            end: Offset | None = opening(start, available, self._first(available), limit=limit, loses=loses)
+            available = self._available(0, ends=False)
+            first = self._first(available)
+            held = first is not None and first <= available.oldest and is_readable(self._volume, first - 1)
+            end: Offset | None = opening(start, available, first, limit=limit, held=held, loses=loses)
         else:
             if self._target is None:
                 request = WaitRequest(self._volume.ref.vid.raw, after=start.lsn, timeout_seconds=WAIT_SECONDS)
                 self._volume.remote.ask(WAIT, request)
-            available = self._available(start.lsn)
+            available = self._available(start.lsn, ends=False)
             held = self._adopt(start)
             end = following(start, available, limit=limit, held=held, loses=loses)
         if end is None or end.lsn is None:
@@ -191,8 +193,14 @@ class _Driven:
         check_batch(self.start, offset)
         return offset
 
-    def _available(self, after: int) -> AvailableLsns:
+    def _available(self, after: int, *, ends: bool = True) -> AvailableLsns:
+        """`ends`: whether the volume may have been removed; what is held of it can be read."""
         newest = self._volume.snapshot()
+        if newest.is_removed and not ends:
+            come_to = f"has come to LSN {after}" if after else "hasn't begun"
+            raise NotFound(
+                f"volume {self._volume.ref.name!r} was removed at LSN {newest.lsn}, and the stream {come_to}"
+            )
         if newest.lsn < after:
             raise BadInput(
                 f"the stream has come to LSN {after}, and volume {self._volume.ref.name!r} ends at LSN {newest.lsn}:"

@@ -15,6 +15,7 @@ from tests.served import client, serving
 from budwood.remote.exchange import Timing
 from budwood.remote.http import HttpRemote
 from budwood.server.log.waiting import Batching
+from budwood.server.metastore.logs import Logs
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.calls import CREATE, MSGPACK, PARTS, CreateRequest, ErrorBody
@@ -38,7 +39,7 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[tuple[str, lis
     monkeypatch.setattr(f"{LOG}.QUEUE_BYTES", 1)
     # However long they take on a busy machine, nothing keeps the next entry back.
     monkeypatch.setattr(f"{LOG}.SHARED_TIP_SECONDS", LIMIT_SECONDS)
-    monkeypatch.setattr("budwood.server.metastore.logs.Logs.look_behind", lambda _: None)
+    monkeypatch.setattr(Logs, "look_behind", _look_nowhere)
     turned_away = anyio.Event()
 
     async def sleep(seconds: float) -> None:
@@ -65,6 +66,10 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[tuple[str, lis
         for vid in vids[:16]:
             assert (await pages_at(remote, vid))[1] == b"a" * PAGE
         await filling.aclose()
+
+
+def _look_nowhere(_: Logs) -> None:
+    pass
 
 
 def _has_fired(rule: Rule, times: int) -> bool:

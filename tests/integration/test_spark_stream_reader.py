@@ -5,37 +5,36 @@ batches that run again. What Spark itself makes of it: test_spark_stream.py.
 from __future__ import annotations
 
 import json
-import pickle
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
-from tests.feeds import NAME, Mirror, Row, Source, sourced
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.feeds import NAME, Mirror, Source, sourced
+from tests.streams import Query
 
-from budwood.spark_export.source.change_feed import plan_feed
-from budwood.spark_export.source.feed_table import open_feed_table
 from budwood.spark_export.source.page_reader import open_volume
 from budwood.spark_export.source.resolution import resolve
-from budwood.spark_export.source.stream import TableStream, open_stream
 from budwood.spark_export.source.stream_leases import StreamLeases
 from budwood.volume.calls import (
     ADVANCE,
+    PIN,
     PINS,
     SNAPSHOT,
     UNPIN,
+    PinRequest,
     SinceRequest,
     SnapshotRequest,
     UnpinRequest,
     VolumeRequest,
 )
-from budwood.volume.errors import BadInput, Forgotten
+from budwood.volume.errors import BadInput, Forgotten, NotFound
+from budwood.volume.ids import PinId
 
 from ..waits import wait_until
 from .cli import serving
@@ -48,91 +47,6 @@ def source(tmp_path: Path) -> Iterator[Source]:
         source.commit("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)", "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
         source.commit("INSERT INTO t VALUES (3, 'z')")
         yield source
-
-
-@dataclass
-class Query:
-    """A streaming query of Spark: its checkpoint, and a sink that keeps each batch under its number."""
-
-    source: Source
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
-    log: list[str] = field(default_factory=list[str])
-    done: int = 0
-    sink: dict[int, list[Row]] = field(default_factory=dict[int, list[Row]])
-    reader: TableStream | None = None
-
-    def start(self, *, available_now: bool = False) -> TableStream:
-        """In a process of the driver; what was asked for, and the columns, are resolved anew."""
-        resolved = resolve(self.source.options(**self.options))
-        feed = self.options.get("readChangeFeed", False)
-        schema = (
-            plan_feed(resolved).schema
-            if feed
-            else open_feed_table(resolved.ref, resolved.request, resolved.view, fixed=True).plan.schema
-        )
-        self.reader = cast("TableStream", open_stream(resolved, schema))
-        if available_now:
-            self.reader.prepareForTriggerAvailableNow()
-        if self.log:
-            # As Spark tells a source where it was.
-            last = json.loads(self.log[-1])
-            assert self.reader.partitions(last, last) == []
-        return self.reader
-
-    def kill(self) -> None:
-        """The process's thread is all that must not outlive it here."""
-        if self.reader is not None:
-            self.reader.stop()
-        self.reader = None
-
-    def plan(self) -> bool:
-        reader = self.reader or self.start()
-        assert self.done == len(self.log), "a planned batch is run first"
-        before = self._start(len(self.log))
-        limit: ReadLimit = reader.getDefaultReadLimit()
-        after = json.dumps(reader.latestOffset(json.loads(before), limit))
-        if after == before:
-            return False
-        self.log.append(after)
-        if len(self.log) > 1:
-            reader.commit(json.loads(self.log[-2]))
-        return True
-
-    def run(self, *, crashes: bool = False) -> list[Row]:
-        """The planned batch; each executor gets a copy of the reader. A crash comes after the sink has it."""
-        reader = self.reader or self.start()
-        start, end = self._start(self.done), self.log[self.done]
-        rows: list[Row] = []
-        for partition in reader.partitions(json.loads(start), json.loads(end)):
-            copy = pickle.loads(pickle.dumps(reader))
-            for batch in copy.read(pickle.loads(pickle.dumps(partition))):
-                rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        rows.sort(key=repr)
-        assert self.sink.setdefault(self.done, rows) == rows, "a batch that runs again has other rows"
-        if crashes:
-            self.kill()
-        else:
-            self.done += 1
-        return rows
-
-    def process_all(self) -> list[Row]:
-        found: list[Row] = []
-        while self.done < len(self.log) or self.plan():
-            found += self.run()
-        return found
-
-    def _start(self, batch: int) -> str:
-        if batch:
-            return self.log[batch - 1]
-        assert self.reader is not None
-        return json.dumps(self.reader.initialOffset())
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for batch in sorted(self.sink) for row in self.sink[batch]]
-
-    def lsns(self) -> list[int]:
-        return [json.loads(text)["lsn"] for text in self.log]
 
 
 @pytest.fixture(autouse=True)
@@ -291,6 +205,36 @@ def test_where_losing_is_accepted_it_goes_on_from_the_oldest_that_can_be_read(so
     assert json.loads(query.log[-1])["after"] == 5
 
 
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_a_start_that_somebody_holds_loses_no_rows_but_the_steps_between(
+    source: Source, query: Query, first: int
+) -> None:
+    mirror = Mirror()
+    if first > 1:
+        mirror.rows = {row[0]: row for row in source.rows(first - 1)}
+        hold = PinRequest(source.vid.raw, lsn=first - 1, pin=PinId.new().raw, seconds=0, kind="named")
+        source.remote.ask(PIN, hold)
+    for value in range(4, 7):
+        source.commit(f"INSERT INTO t VALUES ({value}, 'x')", "UPDATE t SET a = a || 1 WHERE id = 1")
+    query.options["startingVersion"] = first
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=4))
+    with pytest.raises(Forgotten, match=rf"what LSN {first} changed can't be told: LSN {first} is forgotten"):
+        query.plan()
+    query.kill()
+    query.options["failOnDataLoss"] = False
+    query.process_all()
+    assert list(mirror.apply(query.rows)) == [4, 5]
+    assert mirror.sorted == source.rows(5)
+
+
+def test_a_start_that_somebody_holds_and_all_behind_it_that_can_be_read_is_whole(source: Source, query: Query) -> None:
+    source.commit("INSERT INTO t VALUES (4, 'w')")
+    source.remote.ask(PIN, PinRequest(source.vid.raw, lsn=1, pin=PinId.new().raw, seconds=0, kind="named"))
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=2))
+    query.options["startingVersion"] = 2
+    assert [row[:4] for row in query.process_all()] == [(3, "z", "insert", 2), (4, "w", "insert", 3)]
+
+
 def test_what_is_still_held_loses_no_rows_but_the_steps_between(source: Source, query: Query) -> None:
     query.process_all()
     query.kill()
@@ -363,6 +307,36 @@ def test_a_table_that_is_dropped_ends_in_deletes_and_may_come_again(source: Sour
         (2, "y", "delete", 3),
         (3, "z", "delete", 3),
     ]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_volume_that_is_removed_ends_the_query_after_the_batch_that_it_holds(
+    source: Source, query: Query, fails: bool
+) -> None:
+    query.options |= {"volume": source.vid, "failOnDataLoss": fails}
+    query.process_all()
+    source.commit("INSERT INTO t VALUES (4, 'held')")
+    query.plan()
+    source.edge.rm(NAME, remote=True)
+    assert [row[:4] for row in query.run()] == [(4, "held", "insert", 3)]
+    for _ in range(2):
+        with pytest.raises(NotFound, match=r"^volume '\w+' was removed at LSN 3, and the stream has come to LSN 3$"):
+            query.plan()
+        query.kill()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_volume_that_is_removed_with_commits_that_the_query_has_not_come_to_ends_it_at_once(
+    source: Source, query: Query, fails: bool
+) -> None:
+    query.options |= {"volume": source.vid, "failOnDataLoss": fails}
+    query.process_all()
+    source.commit("INSERT INTO t VALUES (4, 'lost')")
+    source.edge.rm(NAME, remote=True)
+    for _ in range(2):
+        with pytest.raises(NotFound, match=r"^volume \w+ was removed$"):
+            query.plan()
+        query.kill()
 
 
 def test_without_the_feed_new_rows_come_and_anything_else_ends_the_query(source: Source) -> None:

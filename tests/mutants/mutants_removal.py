@@ -10,6 +10,13 @@ REMOVAL: Final = "tests/integration/test_removal.py"
 
 MUTANTS: Final = (
     Mutant(
+        "removal: a stream waits for a removed volume",
+        "spark_export/source/stream.py",
+        "if newest.is_removed and not ends:",
+        "if False:",
+        ("tests/integration/test_spark_stream_reader.py", "-k", "volume_that_is_removed"),
+    ),
+    Mutant(
         "removal: a finished volume is read on",
         "server/metastore/retention.py",
         "await self.appender.submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))",

@@ -320,6 +320,20 @@ MUTANTS: Final = (
         (SPARK_OFFSETS,),
     ),
     Mutant(
+        "stream: what a held start has behind it is left out",
+        "spark_export/source/offsets.py",
+        "        if held or after == 0:\n",
+        "        if False:\n",
+        (SPARK_STREAM, "-k", "a_start_that_somebody_holds_loses"),
+    ),
+    Mutant(
+        "stream: a start that somebody holds is forgotten",
+        "spark_export/source/stream.py",
+        "is_readable(self._volume, first - 1)",
+        "False",
+        (SPARK_STREAM, "-k", "a_start_that_somebody_holds_and"),
+    ),
+    Mutant(
         "stream: any volume's checkpoint is continued",
         "spark_export/source/stream.py",
         "        check_batch(self.start, offset)\n",

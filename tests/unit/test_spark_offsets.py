@@ -52,7 +52,7 @@ class Query:
         """Whether there was something new."""
         start = self.at(len(self.log) - 1)
         if start.lsn is None:
-            end = opening(start, known, self.first, limit=self.limit, loses=self.loses)
+            end = opening(start, known, self.first, limit=self.limit, held=held, loses=self.loses)
         else:
             found = following(start, known, limit=self.limit, held=held, loses=self.loses)
             if found is None:
@@ -137,19 +137,25 @@ def test_latest_is_written_down_at_once() -> None:
 
 def test_a_start_that_is_not_there_yet_is_refused() -> None:
     with pytest.raises(BadInput, match="startingVersion is 7, and the newest LSN is 5"):
-        opening(START, AvailableLsns(1, 5), 7, limit=None, loses=False)
+        opening(START, AvailableLsns(1, 5), 7, limit=None, held=False, loses=False)
 
 
 def test_a_start_that_is_forgotten_is_refused_and_says_the_first_that_can_be() -> None:
     with pytest.raises(Forgotten, match=r"LSN 4 is forgotten.*since, is 5: start with 6 or later"):
-        opening(START, AvailableLsns(5, 9), 5, limit=None, loses=False)
-    assert opening(START, AvailableLsns(5, 9), 6, limit=2, loses=False) == Offset("v", "t", 7, 5)
-    assert opening(START, AvailableLsns(5, 9), 3, limit=2, loses=True) == Offset("v", "t", 7, 5)
-    assert opening(START, AvailableLsns(1, 9), 1, limit=2, loses=False) == Offset("v", "t", 2, 0)
-    with pytest.raises(Forgotten, match="LSN 0"):
-        opening(START, AvailableLsns(2, 9), 1, limit=2, loses=False)
+        opening(START, AvailableLsns(5, 9), 5, limit=None, held=False, loses=False)
+    assert opening(START, AvailableLsns(5, 9), 6, limit=2, held=False, loses=False) == Offset("v", "t", 7, 5)
+    assert opening(START, AvailableLsns(5, 9), 3, limit=2, held=False, loses=True) == Offset("v", "t", 7, 5)
+    assert opening(START, AvailableLsns(1, 9), 1, limit=2, held=False, loses=False) == Offset("v", "t", 2, 0)
+    with pytest.raises(Forgotten, match="LSN 1 is forgotten"):
+        opening(START, AvailableLsns(2, 9), 1, limit=2, held=False, loses=False)
+    # Somebody holds the LSN before it.
+    assert opening(START, AvailableLsns(5, 9), 5, limit=2, held=True, loses=False) == Offset("v", "t", 6, 4)
+    with pytest.raises(Forgotten, match=r"LSN 4 changed can't be told: LSN 4 is forgotten"):
+        opening(START, AvailableLsns(5, 9), 4, limit=2, held=True, loses=False)
+    assert opening(START, AvailableLsns(5, 9), 4, limit=2, held=True, loses=True) == Offset("v", "t", 5, 3, net=True)
+    assert opening(START, AvailableLsns(5, 9), 1, limit=2, held=False, loses=True) == Offset("v", "t", 5, 0, net=True)
     # Nothing is to be told yet.
-    assert opening(START, AvailableLsns(10, 9), 10, limit=None, loses=False) == Offset("v", "t", 9, 9)
+    assert opening(START, AvailableLsns(10, 9), 10, limit=None, held=False, loses=False) == Offset("v", "t", 9, 9)
 
 
 def test_what_was_forgotten_stops_the_stream_and_says_the_way_out() -> None:

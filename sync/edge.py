@@ -73,6 +73,7 @@ from .volume_lifecycle import (
     first_head,
     record_rename,
     remove,
+    remove_leftover_locks,
     remove_orphans,
     restore_removed,
     unbind,
@@ -352,6 +353,7 @@ class Edge(AbstractContextManager["Edge"]):
         """
         environment = self.environment
         environment.settle()
+        remove_leftover_locks(environment)
         environment.cache.evict()
         environment.compacts = True
         if is_in_use_by_others(environment):

@@ -2,8 +2,8 @@
 
 `flock` belongs to the open file, so it excludes threads as well as processes, and goes with the process that dies. A
 child made by `os.fork` shares the open file: it closes its copy and never unlocks, since that would unlock the
-parent's, who does so itself. Lock files stay where they are: removing one would let two holders lock two files of one
-name.
+parent's, who does so itself. Whoever removes a volume removes its lock files, while it holds them (`remove`); else two
+holders could lock two files of one name. So a lock counts if its file still has its name once it is locked.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import fcntl
 import os
 import threading
 from abc import abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Final
 
 from ..volume.errors import Busy, Full, ReadOnly, Unavailable
 from .afterfork import forgets
 from .home_permissions import make_private_dir, open_private
+
+SYNC: Final = ".sync"
+"""What the names of sync locks end with."""
 
 
 class Lock(AbstractContextManager["Lock"]):
@@ -26,6 +30,10 @@ class Lock(AbstractContextManager["Lock"]):
 
     @abstractmethod
     def release(self) -> None: ...
+
+    def remove(self) -> None:
+        """Release it, for what is no more. Its file goes, too, if nobody else of this process has it."""
+        self.release()
 
     def __exit__(self, *error: object) -> None:
         self.release()
@@ -58,12 +66,18 @@ class FileLock(Lock):
 
     def __init__(self, path: str, held: str, idle: IdleFiles | None = None) -> None:
         self._fd = -1
+        self._path = path
         self._idle = idle
         try:
-            self._fd = _taken(idle) if idle is not None else -1
-            if self._fd < 0:
-                self._fd = _open(path)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fd = _taken(idle) if idle is not None else -1
+            while True:
+                self._fd = _open(path) if fd < 0 else fd
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(self._fd).st_nlink:
+                    break
+                # It was removed before it was locked: others lock another file.
+                gone, self._fd, fd = self._fd, -1, -1
+                os.close(gone)
         except OSError as error:
             self.release()
             if error.errno == errno.EWOULDBLOCK:
@@ -84,6 +98,14 @@ class FileLock(Lock):
             self._idle.fds.append(fd)
         else:
             os.close(fd)
+
+    def remove(self) -> None:
+        if self._fd >= 0:
+            # A file that stays is in nobody's way, and `compact` removes it.
+            with suppress(OSError):
+                os.unlink(self._path)
+        self._idle = None
+        self.release()
 
     def forget(self) -> None:
         """In a child after fork: the open file is the parent's, and is unlocked when that one says so."""
@@ -110,15 +132,11 @@ def is_held(path: str) -> bool:
 
 
 def _taken(idle: IdleFiles) -> int:
-    """-1 where there is none whose name still stands: somebody has removed it, and others lock another file."""
+    """-1 where there is none."""
     try:
-        fd = idle.fds.pop()
+        return idle.fds.pop()
     except IndexError:
         return -1
-    if os.fstat(fd).st_nlink:
-        return fd
-    os.close(fd)
-    return -1
 
 
 class ProcessWriteLock:
@@ -170,7 +188,11 @@ def write_lock(home: Path, volume: str, name: str, idle: IdleFiles | None = None
 def sync_lock(home: Path, volume: str, name: str) -> FileLock:
     """Held while a volume is pushed, pulled or reset: one at a time, so that a pending push has one owner."""
     held = f"volume {name!r} is being pushed or pulled by someone else: try again when they are done"
-    return FileLock(f"{home}/locks/{volume}.sync", held)
+    return FileLock(f"{home}/locks/{volume}{SYNC}", held)
+
+
+def lock_files(home: Path) -> list[Path]:
+    return list((home / "locks").iterdir()) if (home / "locks").is_dir() else []
 
 
 def names_lock(home: Path) -> FileLock:

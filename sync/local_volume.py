@@ -95,8 +95,20 @@ class Local:
             kept.release()
 
     def sync_lock(self) -> FileLock:
-        """Raises Busy while another connection or process pushes, pulls or resets."""
-        return sync_lock(self.environment.home, self._id, self.name)
+        """Raises Busy while another connection or process pushes, pulls or resets; NotFound when the volume was
+        removed."""
+        lock = sync_lock(self.environment.home, self._id, self.name)
+        try:
+            with self.environment.view() as txn:
+                self.raw_head(txn)
+        except NotFound:
+            # The file was made just now.
+            lock.remove()
+            raise
+        except BaseException:
+            lock.release()
+            raise
+        return lock
 
     def raw_head(self, txn: Txn) -> bytes:
         """Raises NotFound when the volume was removed."""

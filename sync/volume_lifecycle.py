@@ -11,14 +11,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import msgspec
 
 from ..volume import faults
-from ..volume.errors import AlreadyExists, Busy, Diverged, NotFound
+from ..volume.errors import AlreadyExists, BadInput, Busy, Diverged, NotFound
 from ..volume.ids import VolumeId
 from .conflict_names import conflict_names
 from .environment import Environment
+from .file_locks import SYNC, FileLock, lock_files, sync_lock
 from .local_volume import Local
 from .name_table import NameTable, check_free, is_gone
 from .stage import Batch, apply, begin_removal, tidy
@@ -127,7 +129,7 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
 
     Where the home keeps the remote's names, the name stays as that of a file that isn't here.
     """
-    with local.sync_lock(), local.write_lock():
+    with local.sync_lock() as syncing, local.write_lock() as writing:
         tidy(local)
 
         def vanish(txn: Txn) -> None:
@@ -149,6 +151,9 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
         environment.update(vanish, durable=True)
         REMOVED()
         tidy(local)
+        # In this order: whoever writes the volume, which may come again, can sync it.
+        syncing.remove()
+        writing.remove()
 
 
 def restore_removed(environment: Environment, gone: VolumeRecord) -> None:
@@ -196,12 +201,31 @@ def remove_orphans(environment: Environment) -> None:
         ]
     for raw in staged:
         local = Local(environment, VolumeId(raw), "")
-        try:
-            lock = local.write_lock()
-        except Busy:
-            continue
-        with lock:
+        with suppress(Busy), sync_lock(environment.home, str(local.vid), "") as syncing, local.write_lock() as writing:
             tidy(local)
+            syncing.remove()
+            writing.remove()
+
+
+def remove_leftover_locks(environment: Environment) -> None:
+    """Remove the lock files of volumes that are no more: of makers that died, of releases that left them there."""
+
+    def is_leftover() -> bool:
+        with environment.view() as txn:
+            tables = environment.tables
+            return all(txn.get(vid.raw, db=table) is None for table in (tables.heads, tables.volumes, tables.stages))
+
+    for path in lock_files(environment.home):
+        try:
+            vid = VolumeId.parse(path.name.removesuffix(SYNC))
+        except BadInput:
+            # No volume's.
+            continue
+        if is_leftover():
+            with suppress(Busy), FileLock(str(path), "it is no leftover") as lock:
+                # It may have come to be one meanwhile.
+                if is_leftover():
+                    lock.remove()
 
 
 def first_head(length: int, sync_remote: int, page_size: int) -> Head:

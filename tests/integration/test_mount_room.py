@@ -13,6 +13,7 @@ import budwood
 from budwood.sync.edge import open as open_edge
 
 from ..mounts import mounted, needs_fuse
+from ..waits import wait_until
 
 pytestmark = needs_fuse
 
@@ -35,3 +36,35 @@ def test_whoever_reads_a_file_gets_all_of_it_however_little_the_home_keeps(tmp_p
         db.execute("INSERT INTO t VALUES (1)")
         db.commit()
         mount.ask("push")
+
+
+def volumes_with_locks(home: Path) -> set[str]:
+    found = {path.name.removesuffix(".sync") for path in (home / "locks").iterdir()}
+    return {name for name in found if not name.startswith(("autosync", "names"))}
+
+
+@pytest.mark.parametrize("with_remote", [False, True])
+def test_files_that_came_and_went_leave_no_locks_in_the_home(tmp_path: Path, with_remote: bool) -> None:
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path, remote=f"file://{tmp_path}/store" if with_remote else "") as mount:
+        stays = mount.directory / "stays"
+        stays.write_text("here")
+
+        def come_and_go(name: str) -> None:
+            path = mount.directory / name
+            path.write_text("one")
+            with path.open("a") as still_open:
+                path.rename(mount.directory / f"{name}-renamed")
+                still_open.write("two")
+                (mount.directory / f"{name}-renamed").unlink()
+            with closing(sqlite3.connect(path)) as db:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("CREATE TABLE t(x)")
+            path.unlink()
+
+        for number in range(20):
+            come_and_go(f"f{number}")
+        if with_remote:
+            mount.ask("push")
+        wait_until(lambda: len(volumes_with_locks(mount.home)) == 1)
+        assert stays.read_text() == "here"

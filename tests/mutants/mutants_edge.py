@@ -13,6 +13,8 @@ RACES: Final = "tests/integration/test_races.py"
 LEASES: Final = ("tests/integration/test_sync_leases.py",)
 LEASE_KILLED: Final = ("tests/fault/test_lease_killed.py",)
 
+FILE_LOCKS: Final = "tests/unit/test_file_locks.py"
+
 MUTANTS: Final = (
     Mutant(
         "push: a process that ends goes on sending a segment",
@@ -202,6 +204,41 @@ MUTANTS: Final = (
         "if (now.lsn, now.generation) != (head.lsn, head.generation):",
         "if now.generation != head.generation:",
         ("tests/unit/test_local_store.py",),
+    ),
+    Mutant(
+        "a lock whose file was removed counts",
+        "sync/file_locks.py",
+        "if os.fstat(self._fd).st_nlink:",
+        "if True:",
+        (FILE_LOCKS,),
+    ),
+    Mutant(
+        "a lock that was released is removed",
+        "sync/file_locks.py",
+        "        if self._fd >= 0:\n            # A file",
+        "        if True:\n            # A file",
+        (FILE_LOCKS, "-k", "released_removes_nothing"),
+    ),
+    Mutant(
+        "a removed volume's locks stay",
+        "sync/volume_lifecycle.py",
+        "        syncing.remove()\n        writing.remove()\n\n\ndef restore_removed",
+        "\n\ndef restore_removed",
+        (FILE_LOCKS, "-k", "leaves_no_lock_file"),
+    ),
+    Mutant(
+        "whoever syncs what was removed leaves a lock file",
+        "sync/local_volume.py",
+        "            lock.remove()\n",
+        "            lock.release()\n",
+        (FILE_LOCKS, "-k", "a_volume_that_is_removed"),
+    ),
+    Mutant(
+        "leftover locks of volumes are taken for somebody's",
+        "sync/volume_lifecycle.py",
+        "                if is_leftover():\n                    lock.remove()",
+        "                pass",
+        (FILE_LOCKS, "-k", "compact"),
     ),
     Mutant(
         "the write lock is shared",

@@ -119,7 +119,7 @@ class Folder:
         volume, writer = await self.appender.writable(vid)
         relocate = relocate and not volume.state.is_forgotten and volume.history.settled_to < volume.state.head
         ended = frozenset[bytes]()
-        if _folds(volume):
+        if folds(volume):
             ended = await self.forks.of(volume, volume.state.since)
             collecting = await self.retention.begin_collect(vid, ended)
             if pinned := await self.forks.pinned_for(volume):
@@ -247,8 +247,9 @@ class Folder:
         )
 
 
-def _folds(volume: Volume) -> bool:
-    """Whether anything lies below `since` that could be folded, or was; or the volume was removed."""
+def folds(volume: Volume) -> bool:
+    """Whether anything lies below `since` that could be folded, or was; or the volume was removed. The first LSN alone
+    is what it is: relocated, if it holds a log back."""
     state, start = volume.state, volume.history.start
     return state.is_forgotten or min(state.since, state.head) > max(start, 1)
 

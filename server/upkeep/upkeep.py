@@ -40,7 +40,7 @@ from ..metastore.open_volumes import Volumes
 from ..metastore.rolled_stream import RolledStream
 from ..store.tree_nodes import loading
 from .collector import Collector, Progress, Stage
-from .fold import Folder
+from .fold import Folder, folds
 from .garbage_check import Refused
 from .garbage_plan import Hold
 from .removed import nothing_left
@@ -383,7 +383,7 @@ class Upkeep:
         """Whether a log can't be cut off since pages that the volume keeps lie in its entries; or whether nobody can
         tell without a look at very many commits."""
         history, state, log = volume.history, volume.state, volume.keeps
-        settled_to = max(history.settled_to, min(state.since, state.head))
+        settled_to = max(history.settled_to, min(state.since, state.head) if folds(volume) else 0)
         if state.is_forgotten or not isinstance(log, Log) or settled_to >= history.head:
             return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 import pytest
@@ -13,6 +14,7 @@ from budwood.server.node import Node
 from budwood.server.store.protocol import Data, length_of
 from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
+from budwood.server.upkeep import upkeep
 from budwood.server.upkeep.upkeep import COMMITS, DAY_SECONDS, ENTRIES, NEW_ENTRIES, RETAIN_SECONDS, Extent, Pace
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
@@ -21,12 +23,14 @@ from budwood.volume.calls import (
     ADVANCE,
     CHANGE_NAME,
     CREATE,
+    FORK,
     PIN,
     RENEW,
     RETAIN,
     SNAPSHOT,
     UNPIN,
     CreateRequest,
+    ForkRequest,
     PinRequest,
     RenewRequest,
     RetainRequest,
@@ -104,10 +108,18 @@ class Filled:
     def log(self) -> str:
         return self.node.name or str(self.vid)
 
-    async def write(self, number: int) -> None:
+    async def forked(self) -> Filled:
+        child = VolumeId.new()
+        await self.node.ask(FORK, ForkRequest(self.vid.raw, child=child.raw, lsn=self.head))
+        return Filled(self.node, child, self.head, dict(self.pages))
+
+    async def write(self, number: int, *, apart: bool = False) -> None:
         for _ in range(number):
             wrote = {self.head * 37 % WIDTH + 1: b"%8d" % self.head * (PAGE // 8)}
-            request, segment = commit_of(self.vid, self.head, wrote, client=ANN, page_size=PAGE, length=WIDTH * PAGE)
+            commit = partial(commit_of, self.vid, self.head, wrote, client=ANN, page_size=PAGE, length=WIDTH * PAGE)
+            request, segment = commit()
+            if apart:
+                request, segment = commit(locations=(await self.node.write_pages(self.vid, segment),))
             self.head = (await self.node.commit(request, segment)).lsn
             self.pages |= wrote
             self.seen[self.head] = dict(self.pages)
@@ -313,6 +325,30 @@ class Counting(MemoryStore):
             self.entries += length_of(data)
         else:
             self.others += length_of(data)
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+@pytest.mark.parametrize("commits", [1, 2, 5])
+@pytest.mark.parametrize("kind", ["volume", "fork", "its other commits lie apart"])
+async def test_whoever_was_quiet_ever_since_holds_no_shared_log_back(
+    monkeypatch: pytest.MonkeyPatch, scene: Scene, kind: str, commits: int, *, forgets: bool
+) -> None:
+    monkeypatch.setattr(upkeep, "ENTRIES", 64)
+    async with scene.node("main") as node:
+        quiet, busy = await Filled.born(node), await Filled.born(node)
+        await quiet.write(1)
+        if kind == "fork":
+            quiet = await quiet.forked()
+            await quiet.write(1)
+        await quiet.write(commits - 1, apart="apart" in kind)
+        if forgets:
+            await quiet.advance()
+        for _ in range(5):
+            await busy.write(64)
+            await busy.advance()
+            await scene.until(lambda: len(scene.keys("logs/main/entries/")) < 150, step=WAIT)
+        await quiet.check()
+        await busy.check()
 
 
 @pytest.mark.parametrize("forgets", [True, False])

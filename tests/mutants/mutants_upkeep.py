@@ -13,6 +13,13 @@ _HELD: Final = "        held = {pin.lsn for pin in pins if pin.holds} | forks\n"
 
 MUTANTS: Final = (
     Mutant(
+        "upkeep: a volume that was written once holds its log back",
+        "server/upkeep/upkeep.py",
+        "min(state.since, state.head) if folds(volume) else 0)",
+        "min(state.since, state.head))",
+        ("tests/integration/test_upkeep.py", "-k", "quiet_ever_since and volume-1-True"),
+    ),
+    Mutant(
         "upkeep: a collection ignores forks",
         "server/metastore/retention.py",
         _HELD,

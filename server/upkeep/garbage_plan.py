@@ -15,6 +15,7 @@ the streams that the log has, not its history: of each, its state and the oldest
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -43,7 +44,7 @@ from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 from ..store.tree_nodes import loading
 from .deadlists import read_deadlist
-from .removed import nothing_left
+from .removed import nothing_left, was_removed
 from .spent_pins import spent
 from .unnamed import OLD_MS, Found, Unnamed
 
@@ -223,11 +224,15 @@ class Planner:
         stay = state.stays[-1]
         if stay.closed is None:
             return settled_by(stay.fold)
-        try:
-            return (await self.volumes.get(VolumeId(key))).history.settled_to
-        except BudwoodError:
-            # Whoever can't tell keeps all of it.
-            return 0
+        vid, (log, _) = VolumeId(key), stay.closed
+        with suppress(BudwoodError):
+            try:
+                return (await self.volumes.get(vid)).history.settled_to
+            except NotFound:
+                if await was_removed(self.volumes.logs, log, vid):
+                    return stay.head
+        # Whoever can't tell keeps all of it.
+        return 0
 
     async def taken(self, log: str) -> dict[int, EpochRecord]:
         """The transactions that took a number; a plan's has no `stream`. Raises Corrupt, Unavailable."""

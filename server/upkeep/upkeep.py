@@ -29,7 +29,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from ...volume.entry import entry_key, is_entry, slot_of
 from ...volume.errors import BadInput, BudwoodError, Conflict, NotFound, NotOwner, Unavailable
 from ...volume.ids import VolumeId
-from ...volume.records import Location
+from ...volume.records import Location, settled_by
 from ...volume.retention_policy import RetentionPolicy
 from ...volume.rollup import Stay
 from ..metastore.births import read_birth
@@ -43,7 +43,7 @@ from .collector import Collector, Progress, Stage
 from .fold import Folder, folds
 from .garbage_check import Refused
 from .garbage_plan import Hold
-from .removed import nothing_left
+from .removed import nothing_left, was_removed
 from .retainer import Default, Retainer
 from .tidying import Tidying
 from .unnamed import OLD_MS
@@ -237,6 +237,8 @@ class Upkeep:
             progress = await self._collector.collect(name, most_a_second=most, on_deleted=on_deleted)
             deleted += progress.deleted
             if progress.stage is not Stage.DONE:
+                # By now the rollup tells of all that was so when each was looked at.
+                failures = [(vid, error) for vid, error in failures if not await self._is_gone(name, vid, error)]
                 return Turn(known.folded, deleted, progress.due_ms, tuple(failures))
 
     async def has_work(self, name: str, extent: Extent) -> bool:
@@ -273,12 +275,12 @@ class Upkeep:
                 known.retain_at = now + RETAIN_SECONDS
                 to_retain, known.to_retain = known.to_retain, set()
                 for vid in self._volumes_in(to_retain):
-                    await self._one(vid, known, partial(self._retainer.enforce, vid, default))
+                    await self._one(name, vid, known, partial(self._retainer.enforce, vid, default))
                 known.changed |= to_retain
             changed, known.changed = known.changed, set()
             for vid in self._volumes_in(changed):
                 extent = Extent.FREED if everything else Extent.WORTH_IT
-                await self._one(vid, known, partial(self._fold, vid, known, extent))
+                await self._one(name, vid, known, partial(self._fold, vid, known, extent))
             if now >= known.collect_at and self._is_worth_collecting(log, known):
                 await self._collect(log, known)
             if everything and log.private and not (to_retain or known.changed or known.pending or known.sweep):
@@ -303,7 +305,7 @@ class Upkeep:
             _logger.exception("log %s is looked after again tomorrow", name)
             known.collect_at = known.all_at = now + DAY_SECONDS
 
-    async def _one(self, vid: VolumeId, known: _Known, work: Callable[[], Awaitable[object]]) -> None:
+    async def _one(self, name: str, vid: VolumeId, known: _Known, work: Callable[[], Awaitable[object]]) -> None:
         began = self._logs.patience.now()
         try:
             await work()
@@ -317,9 +319,16 @@ class Upkeep:
             self.done.failures += 1
             _logger.warning("volume %s is looked after later: %s", vid, error)
         except BudwoodError as error:
-            self.done.failures += 1
-            _logger.warning("volume %s can't be looked after: %s", vid, error)
+            if not await self._is_gone(name, vid, error):
+                self.done.failures += 1
+                _logger.warning("volume %s can't be looked after: %s", vid, error)
         await self._rest(began)
+
+    async def _is_gone(self, log: str, vid: VolumeId, error: BudwoodError) -> bool:
+        """Whether it can't be looked after since nothing is left of it."""
+        with suppress(BudwoodError):
+            return isinstance(error, NotFound) and await was_removed(self._logs, log, vid)
+        return False
 
     async def _place_pinned(self) -> None:
         """In which logs the volumes are whose pins were changed: those are looked after, too."""
@@ -471,7 +480,7 @@ class Upkeep:
 
     async def _volumes_of(self, log: Log, default: Default) -> list[VolumeId]:
         """Those that something may be forgotten of: of the rollup, what has a policy or lies below `since` or was
-        folded; and all that came since. And those that hold the log back."""
+        folded; and all that came since. And those that hold back the log, or the one that they came from."""
         await self._logs.refresh(log)
         await self._note_names(log)
         found = set(self._volumes_in(log.streams.tails(log.reader.chain.next)))
@@ -483,7 +492,7 @@ class Upkeep:
             stream = RolledStream(rolled, key)
             state = await loading(stream.state)
             stay = state.stays[-1] if state is not None else None
-            if stay is not None and stay.closed is None and await _may_forget(stream, stay, default):
+            if stay is not None and stay.closed is None and await _may_be_due(stream, stay, default):
                 found.add(VolumeId(key))
             key = await loading(partial(rolled.next_stream, key))
         return sorted(found)
@@ -506,7 +515,14 @@ class Upkeep:
             self._no_names.add(log.name)
 
 
-async def _may_forget(stream: RolledStream, stay: Stay, default: Default) -> bool:
+def _holds_back_where_it_was(stay: Stay) -> bool:
+    """Whether pages of it may lie in the log that it came from. Who looks after that one can't do anything about it."""
+    return stay.opened is not None and settled_by(stay.fold) < stay.start
+
+
+async def _may_be_due(stream: RolledStream, stay: Stay, default: Default) -> bool:
+    if _holds_back_where_it_was(stay):
+        return True
     if stay.fold is not None:
         # Where nothing is left, even the birth may be gone.
         return not await loading(partial(nothing_left, stream, stay.fold))

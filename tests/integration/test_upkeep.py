@@ -24,19 +24,23 @@ from budwood.volume.calls import (
     CHANGE_NAME,
     CREATE,
     FORK,
+    MOVE_LOG,
     PIN,
+    REMOVE,
     RENEW,
     RETAIN,
     SNAPSHOT,
     UNPIN,
     CreateRequest,
     ForkRequest,
+    MoveRequest,
     PinRequest,
     RenewRequest,
     RetainRequest,
     SinceRequest,
     SnapshotRequest,
     UnpinRequest,
+    VolumeRequest,
 )
 from budwood.volume.errors import Unavailable
 from budwood.volume.ids import ClientId, PinId, VolumeId
@@ -44,7 +48,7 @@ from budwood.volume.retention_policy import RetentionPolicy
 from budwood.volume.wire import NameRequest
 
 from ..reread import reread
-from ..rolling import comes_true, memory
+from ..rolling import comes_true, memory, roll_up
 from ..waits import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -65,12 +69,12 @@ class Scene:
         return 1_700_000_000_000 + self.clock.now_ms()
 
     @asynccontextmanager
-    async def node(self, name: str | None = None) -> AsyncGenerator[Node]:
+    async def node(self, name: str | None = None, *, upkeep: bool = True) -> AsyncGenerator[Node]:
         clock = self.clock
         patience = Patience(deadline_seconds=5, now=clock.now, boot=clock.now, sleep=clock.sleep)
         pace = Pace(every_seconds=EVERY, rest=0.0, deletes_a_second=0.0)
         async with Node.open(
-            self.store, name=name, patience=patience, now_ms=self.now_ms, upkeep=True, pace=pace
+            self.store, name=name, patience=patience, now_ms=self.now_ms, upkeep=upkeep, pace=pace
         ) as node:
             yield node
 
@@ -344,6 +348,52 @@ async def test_whoever_was_quiet_ever_since_holds_no_shared_log_back(
         if forgets:
             await quiet.advance()
         for _ in range(5):
+            await busy.write(64)
+            await busy.advance()
+            await scene.until(lambda: len(scene.keys("logs/main/entries/")) < 150, step=WAIT)
+        await quiet.check()
+        await busy.check()
+
+
+@pytest.mark.parametrize("commits", [1, 3])
+async def test_whoever_moved_away_and_was_removed_holds_no_shared_log_back(
+    monkeypatch: pytest.MonkeyPatch, scene: Scene, commits: int
+) -> None:
+    monkeypatch.setattr(upkeep, "ENTRIES", 64)
+    async with scene.node("main") as node:
+        gone, busy = await Filled.born(node), await Filled.born(node)
+        await gone.write(commits)
+        await node.ask(MOVE_LOG, MoveRequest(gone.vid.raw, to="private"))
+        await gone.write(commits)
+        await node.ask(REMOVE, VolumeRequest(gone.vid.raw))
+        await scene.until(lambda: not scene.keys(f"volumes/{gone.vid}/"), step=WAIT)
+    async with scene.node("main") as node:
+        busy.node = node
+        for _ in range(3):
+            await busy.write(64)
+            await busy.advance()
+            await scene.until(lambda: len(scene.keys("logs/main/entries/")) < 150, step=WAIT)
+        await busy.check()
+
+
+@pytest.mark.parametrize("commits", [1, 3])
+async def test_whoever_came_unseen_holds_back_the_log_that_it_came_from_for_a_day_at_most(
+    monkeypatch: pytest.MonkeyPatch, scene: Scene, commits: int
+) -> None:
+    monkeypatch.setattr(upkeep, "ENTRIES", 64)
+    async with scene.node("main") as node:
+        quiet, busy = await Filled.born(node), await Filled.born(node)
+        await quiet.write(commits)
+    async with scene.node("other", upkeep=False) as other:
+        await other.ask(MOVE_LOG, MoveRequest(quiet.vid.raw, to="other", takeover=True))
+        others = await Filled.born(other)
+        for _ in range(2):
+            await others.write(1)
+            await roll_up(other, "other")
+        await others.write(1)
+    async with scene.node("main") as node, scene.node("other"):
+        busy.node = quiet.node = node
+        for _ in range(3):
             await busy.write(64)
             await busy.advance()
             await scene.until(lambda: len(scene.keys("logs/main/entries/")) < 150, step=WAIT)

@@ -13,6 +13,20 @@ _HELD: Final = "        held = {pin.lsn for pin in pins if pin.holds} | forks\n"
 
 MUTANTS: Final = (
     Mutant(
+        "upkeep: a volume that came unseen holds back where it was",
+        "server/upkeep/upkeep.py",
+        "return stay.opened is not None and settled_by(stay.fold) < stay.start",
+        "return False",
+        ("tests/integration/test_upkeep.py", "-k", "came_unseen"),
+    ),
+    Mutant(
+        "upkeep: a volume that moved and was removed holds back where it was",
+        "server/upkeep/garbage_plan.py",
+        "                if await was_removed(self.volumes.logs, log, vid):\n",
+        "                if False:\n",
+        ("tests/integration/test_upkeep.py", "-k", "moved_away_and_was_removed"),
+    ),
+    Mutant(
         "upkeep: a volume that was written once holds its log back",
         "server/upkeep/upkeep.py",
         "min(state.since, state.head) if folds(volume) else 0)",

@@ -133,7 +133,7 @@ class _Driven:
         start = self._own(raw)
         loses = not self._request.fail_on_data_loss
         if start.lsn is None:
-            available = self._available(0, ends=False)
+            available = self._available(0, of_removed=False)
             first = self._first(available)
             held = first is not None and first <= available.oldest and is_readable(self._volume, first - 1)
             end: Offset | None = opening(start, available, first, limit=limit, held=held, loses=loses)
@@ -141,7 +141,7 @@ class _Driven:
             if self._target is None:
                 request = WaitRequest(self._volume.ref.vid.raw, after=start.lsn, timeout_seconds=WAIT_SECONDS)
                 self._volume.remote.ask(WAIT, request)
-            available = self._available(start.lsn, ends=False)
+            available = self._available(start.lsn, of_removed=False)
             held = self._adopt(start)
             end = following(start, available, limit=limit, held=held, loses=loses)
         if end is None or end.lsn is None:
@@ -193,10 +193,10 @@ class _Driven:
         check_batch(self.start, offset)
         return offset
 
-    def _available(self, after: int, *, ends: bool = True) -> AvailableLsns:
-        """`ends`: whether the volume may have been removed; what is held of it can be read."""
+    def _available(self, after: int, *, of_removed: bool = True) -> AvailableLsns:
+        """`of_removed`: whether what is held of a volume that was removed counts. Raises NotFound otherwise."""
         newest = self._volume.snapshot()
-        if newest.is_removed and not ends:
+        if newest.is_removed and not of_removed:
             come_to = f"has come to LSN {after}" if after else "hasn't begun"
             raise NotFound(
                 f"volume {self._volume.ref.name!r} was removed at LSN {newest.lsn}, and the stream {come_to}"

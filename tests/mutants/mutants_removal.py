@@ -12,7 +12,7 @@ MUTANTS: Final = (
     Mutant(
         "removal: a stream waits for a removed volume",
         "spark_export/source/stream.py",
-        "if newest.is_removed and not ends:",
+        "if newest.is_removed and not of_removed:",
         "if False:",
         ("tests/integration/test_spark_stream_reader.py", "-k", "volume_that_is_removed"),
     ),

@@ -38,6 +38,7 @@ PANELS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "scrub": ("scrub",),
         "log": ("repair-log",),
         "cost": ("cost",),
+        "orphans": ("orphans",),
         "top": ("top",),
     },
     "This machine": {

@@ -191,6 +191,11 @@ def sync_lock(home: Path, volume: str, name: str) -> FileLock:
     return FileLock(f"{home}/locks/{volume}{SYNC}", held)
 
 
+def has_sync_lock(home: Path, volume: str) -> bool:
+    """Whether somebody has ever held it, since the volume came here."""
+    return os.path.exists(f"{home}/locks/{volume}{SYNC}")
+
+
 def lock_files(home: Path) -> list[Path]:
     return list((home / "locks").iterdir()) if (home / "locks").is_dir() else []
 

@@ -21,7 +21,7 @@ from ..volume.page import zeros
 from ..volume.pageset import PageSet, decode_pages, page_count
 from .afterfork import ForkSafeLock
 from .environment import Environment
-from .file_locks import FileLock, Lock, ProcessWriteLock, sync_lock, write_lock
+from .file_locks import FileLock, Lock, ProcessWriteLock, has_sync_lock, sync_lock, write_lock
 from .journal_tail import Tail
 from .mapped_memory import WALK_EVERY, trim_scanned
 from .rows import EMPTY, PENDING, Editor, Keep, Rows, newest
@@ -96,18 +96,20 @@ class Local:
 
     def sync_lock(self) -> FileLock:
         """Raises Busy while another connection or process pushes, pulls or resets; NotFound when the volume was
-        removed."""
+        removed, if nobody has looked."""
+        was_locked = has_sync_lock(self.environment.home, self._id)
         lock = sync_lock(self.environment.home, self._id, self.name)
-        try:
-            with self.environment.view() as txn:
-                self.raw_head(txn)
-        except NotFound:
-            # The file was made just now.
-            lock.remove()
-            raise
-        except BaseException:
-            lock.release()
-            raise
+        if not was_locked:
+            # For the first time; or the volume was removed, and its lock file with it.
+            try:
+                with self.environment.view() as txn:
+                    self.raw_head(txn)
+            except NotFound:
+                lock.remove()
+                raise
+            except BaseException:
+                lock.release()
+                raise
         return lock
 
     def raw_head(self, txn: Txn) -> bytes:

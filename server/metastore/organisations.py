@@ -48,11 +48,15 @@ class Organisations:
         found = await create_settled(self._store, key, seal(ORGANISATION, encode(wanted)), self._patience)
         return wanted if found is None else parse_record(key, ORGANISATION, found, Organisation)
 
+    async def all(self) -> list[str]:
+        """Their names. Raises Unavailable."""
+        listing = partial(self._store.list, ORGANISATIONS_PREFIX)
+        keys = await retried(f"list {ORGANISATIONS_PREFIX}", listing, self._patience)
+        return [key.removeprefix(ORGANISATIONS_PREFIX) for key in keys]
+
     async def namespaces(self) -> list[VolumeId]:
         """Of all of them. Raises Corrupt, Unavailable."""
-        listing = partial(self._store.list, ORGANISATIONS_PREFIX)
-        names = await retried(f"list {ORGANISATIONS_PREFIX}", listing, self._patience)
-        return [VolumeId((await self.get(name.removeprefix(ORGANISATIONS_PREFIX))).names) for name in names]
+        return [VolumeId((await self.get(name)).names) for name in await self.all()]
 
 
 def parse_record(key: str, kind: bytes, data: bytes, record: type[T]) -> T:

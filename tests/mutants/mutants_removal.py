@@ -6,9 +6,45 @@ from typing import Final
 
 from .mutant import Mutant
 
+ORPHANS: Final = "tests/integration/test_orphans.py"
 REMOVAL: Final = "tests/integration/test_removal.py"
 
 MUTANTS: Final = (
+    Mutant(
+        "orphans: what was committed to lately is one",
+        "server/upkeep/orphans.py",
+        "if state.finished or state.time > time_ms:",
+        "if state.finished:",
+        (ORPHANS,),
+    ),
+    Mutant(
+        "orphans: what somebody holds is one",
+        "server/upkeep/orphans.py",
+        "pin.state is PinState.LIVE and pin.kind in KINDS",
+        "False",
+        (ORPHANS, "-k", "somebody_holds"),
+    ),
+    Mutant(
+        "orphans: names of organisations are none",
+        "server/upkeep/orphans.py",
+        'for org in ("", *await self.organisations.all()) if left else ():',
+        'for org in ("",) if left else ():',
+        (ORPHANS, "-k", "organisations"),
+    ),
+    Mutant(
+        "orphans: the first names are all",
+        "server/upkeep/orphans.py",
+        "                if not part.next:\n                    break\n",
+        "                break\n",
+        (ORPHANS, "-k", "no_others"),
+    ),
+    Mutant(
+        "orphans: the first volumes are all",
+        "server/upkeep/orphans.py",
+        "                found = []\n",
+        "                return\n",
+        (ORPHANS, "-k", "no_others"),
+    ),
     Mutant(
         "removal: a stream waits for a removed volume",
         "spark_export/source/stream.py",

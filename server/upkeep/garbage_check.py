@@ -52,7 +52,7 @@ from ..store.tree_nodes import loading, several_at_once
 from .deadlists import read_deadlist
 from .ended_forks import EndedForks
 from .left_check import LeftCheck
-from .removed import was_removed
+from .removed import find_unless_gone
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -208,14 +208,7 @@ class GarbageCheck:
             raise _refused(plan, f"entry {slot} has pages of LSN {commit.lsn} of volume {volume.vid}")
 
     async def _volume(self, log: str, vid: VolumeId, *, fresh: bool = False) -> Volume | None:
-        """None where it was removed, and is gone; `log` is one that it is in, or was. Raises NotFound where only its
-        birth is missing."""
-        try:
-            return await self._volumes.get(vid, fresh=fresh)
-        except NotFound:
-            if not await was_removed(self._logs, log, vid):
-                raise
-            return None
+        return await find_unless_gone(self._volumes, log, vid, fresh=fresh)
 
     async def _check_fold(self, plan: GarbagePlan, fold: PlannedFold) -> None:
         volume = await self._volumes.get(VolumeId(fold.vid), fresh=True)

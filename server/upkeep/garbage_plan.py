@@ -15,7 +15,6 @@ the streams that the log has, not its history: of each, its state and the oldest
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -44,7 +43,7 @@ from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 from ..store.tree_nodes import loading
 from .deadlists import read_deadlist
-from .removed import nothing_left, was_removed
+from .removed import find_unless_gone, nothing_left
 from .spent_pins import spent
 from .unnamed import OLD_MS, Found, Unnamed
 
@@ -225,14 +224,12 @@ class Planner:
         if stay.closed is None:
             return settled_by(stay.fold)
         vid, (log, _) = VolumeId(key), stay.closed
-        with suppress(BudwoodError):
-            try:
-                return (await self.volumes.get(vid)).history.settled_to
-            except NotFound:
-                if await was_removed(self.volumes.logs, log, vid):
-                    return stay.head
-        # Whoever can't tell keeps all of it.
-        return 0
+        try:
+            volume = await find_unless_gone(self.volumes, log, vid)
+        except BudwoodError:
+            # Whoever can't tell keeps all of it.
+            return 0
+        return stay.head if volume is None else volume.history.settled_to
 
     async def taken(self, log: str) -> dict[int, EpochRecord]:
         """The transactions that took a number; a plan's has no `stream`. Raises Corrupt, Unavailable."""

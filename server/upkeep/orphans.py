@@ -60,8 +60,10 @@ class Orphans:
     organisations: Organisations
 
     async def until(self, time_ms: int) -> AsyncGenerator[Orphan | Unread]:
-        """Those with nothing newer than that time, by id; and volumes without a name that can't be read. Where no names
-        can: raises Corrupt, Unsupported, Unavailable, Unauthorized."""
+        """Those with nothing newer than that time, by id; and volumes without a name that can't be read.
+
+        Raises Corrupt, Unsupported, Unavailable, Unauthorized where the names can't be read.
+        """
         async for born in self._born(time_ms):
             for vid in await self._unnamed(born):
                 try:

@@ -3,10 +3,13 @@ only missing."""
 
 from __future__ import annotations
 
+from ...volume.errors import NotFound
 from ...volume.ids import VolumeId
 from ...volume.records import Fold, FoldRelocating
 from ...volume.rollup import FORK
 from ..metastore.logs import Logs
+from ..metastore.open_volume import Volume
+from ..metastore.open_volumes import Volumes
 from ..metastore.rolled_stream import RolledStream
 from ..store.tree_nodes import loading
 
@@ -16,6 +19,17 @@ def nothing_left(stream: RolledStream, fold: Fold) -> bool:
     and nobody can pin or fork it any more. One that has relocated has all its commits yet; and one whose forks live is
     what they begin with. Raises NotLoaded."""
     return fold.tree is None and not isinstance(fold, FoldRelocating) and next(stream.between(FORK), None) is None
+
+
+async def find_unless_gone(volumes: Volumes, log: str, vid: VolumeId, *, fresh: bool = False) -> Volume | None:
+    """None where it was removed, and is gone; `log` is one that it is in, or was. Raises NotFound where only its birth
+    is missing, and whatever else keeps it from being read."""
+    try:
+        return await volumes.get(vid, fresh=fresh)
+    except NotFound:
+        if not await was_removed(volumes.logs, log, vid):
+            raise
+        return None
 
 
 async def was_removed(logs: Logs, name: str, vid: VolumeId) -> bool:

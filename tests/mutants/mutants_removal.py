@@ -173,16 +173,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         "removal: a birth that is missing counts as a removal",
-        "server/upkeep/garbage_check.py",
-        "            if not await was_removed(self._logs, log, vid):\n",
-        "            if False:\n",
+        "server/upkeep/removed.py",
+        "        if not await was_removed(volumes.logs, log, vid):\n",
+        "        if False:\n",
         (REMOVAL, "-k", "birth and asyncio"),
     ),
     Mutant(
         "removal: what a removed volume has left in shared entries is never deleted",
-        "server/upkeep/garbage_check.py",
-        "            if not await was_removed(self._logs, log, vid):\n",
-        "            if True:\n",
+        "server/upkeep/removed.py",
+        "        if not await was_removed(volumes.logs, log, vid):\n",
+        "        if True:\n",
         (REMOVAL, "-k", "hold_back and asyncio"),
     ),
     Mutant(

@@ -22,8 +22,8 @@ MUTANTS: Final = (
     Mutant(
         "upkeep: a volume that moved and was removed holds back where it was",
         "server/upkeep/garbage_plan.py",
-        "                if await was_removed(self.volumes.logs, log, vid):\n",
-        "                if False:\n",
+        "        return stay.head if volume is None else volume.history.settled_to\n",
+        "        return 0 if volume is None else volume.history.settled_to\n",
         ("tests/integration/test_upkeep.py", "-k", "moved_away_and_was_removed"),
     ),
     Mutant(

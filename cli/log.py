@@ -73,7 +73,9 @@ def _rows(names: LogNames) -> list[dict[str, Any]]:
         {"what": what, "first": run.start, "last": run.stop - 1, "objects": len(run) if what == "entries" else 0}
         for what, run in sorted(slots, key=lambda each: each[1].start)
     ]
-    if names.boundary:
+    if names.is_over:
+        rows.append({"what": "boundary of a log that is over"})
+    elif names.boundary:
         rows.append({"what": "boundary", "first": names.boundary})
     rows += [{"what": "rollup", "last": slot} for slot in sorted(names.rollups)]
     for number, under in sorted(names.numbers.items()):

@@ -20,6 +20,9 @@ goes on while a laptop sleeps.
 
 A log with a boundary is opened from a rollup (reader.py). Where none that can be found covers all that lies below the
 boundary, the log is refused in words.
+
+A boundary behind every slot says that the log is *over*: its volume was removed, and nothing of that is left
+(upkeep/over.py). The key alone says so, and is the first of all that a log may have.
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ from typing import Final
 import msgspec
 
 from ...volume.envelope import BOUNDARY, decode, unseal
-from ...volume.errors import Corrupt, Unsupported
+from ...volume.errors import Corrupt, NotFound, Unsupported, UsageError
 from ..store.protocol import Store
 from ..store.retrying import Patience, get_retried, retried
 
 _MAX_SLOT: Final = 2**64 - 1
+OVER: Final = _MAX_SLOT
+"""The slot of the last boundary of a log that is over: no entry ever has it."""
 
 
 class Boundary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,6 +53,10 @@ class Boundary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def boundary_key(log: str, slot: int) -> str:
     return f"logs/{log}/boundary/{_MAX_SLOT - slot:016x}"
+
+
+class LogIsOver(NotFound):
+    """Nothing but its last boundary stands of a log, or will stand soon."""
 
 
 class BoundaryWatch:
@@ -86,8 +95,10 @@ class BoundaryWatch:
             raise Corrupt(key, f"it says that it is boundary {boundary.slot} of log {boundary.log!r}")
         return boundary.slot
 
-    def refuse(self, slot: int) -> Unsupported:
+    def refuse(self, slot: int) -> UsageError:
         """What to say to whoever would open the log."""
+        if slot == OVER:
+            return LogIsOver(f"log {self._log} is over: its volume was removed, and nothing of it is left")
         return Unsupported(
             f"log {self._log} begins at slot {slot}, since what was before is collected, and its newest entries name "
             "no rollup that covers that: put back what was lost of them, or upgrade"

@@ -54,7 +54,7 @@ from ...volume.rollup import Rollup, parse_rollup, rollup_key, slot_of_rollup
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, get_retried, retried
 from ..store.root import GC_INTERVAL_SECONDS
-from .boundary import BoundaryWatch
+from .boundary import OVER, BoundaryWatch, LogIsOver
 from .chain import Chain, Verdict, slot_covered_by, slot_named_by
 
 PARALLEL: Final = 16
@@ -140,13 +140,16 @@ class LogReader:
     def end(self, error: Exception) -> None:
         """What was read and written here can't be relied upon any more. Said once, with the cause."""
         if self.ended is None:
-            _logger.error("log %s ends here, and is opened anew", self.log, exc_info=error)
+            if isinstance(error, LogIsOver):
+                _logger.info("%s", error)
+            else:
+                _logger.error("log %s ends here, and is opened anew", self.log, exc_info=error)
             words = str(error) if isinstance(error, BudwoodError) else repr(error)
             self.ended = Unavailable(f"log {self.log} ended ({words}) and is opened anew: try again")
             self._on_end()
 
     async def open(self) -> None:
-        """Read everything that stands; again, if an earlier call was cut off. Raises Corrupt, Unsupported,
+        """Read everything that stands; again, if an earlier call was cut off. Raises Corrupt, Unsupported, LogIsOver,
         Unavailable."""
         async with self.lock:
             anew = not self.chain.next
@@ -217,13 +220,17 @@ class LogReader:
 
     async def be_sure(self) -> None:
         """Whoever holds the lock was answered about slot `next`, or is about to ask. Ends this reading, and raises that
-        as Unavailable, if the slot may have been deleted."""
+        as Unavailable, if the slot may have been deleted; as LogIsOver, if that is so."""
         if self.boundary.stale:
             await self._check_boundary()
 
     async def _check_boundary(self) -> None:
         asked_at = self.boundary.now()
         first = await self.boundary.read()
+        if first == OVER:
+            over = self.boundary.refuse(first)
+            self.end(over)
+            raise over
         if first > self.chain.next:
             self.end(
                 Unavailable(f"it was collected up to slot {first}, and was read here up to slot {self.chain.next}")
@@ -313,11 +320,13 @@ class LogReader:
     async def _begin(self) -> int:
         """The slot that the newest name says, or -1. One LIST of one key says that, and that there is no boundary: one
         would sort before all else that a log has. Who has read nothing yet begins behind a rollup, if there is one.
-        Raises Unsupported where that doesn't reach up to the boundary."""
+        Raises Unsupported where that doesn't reach up to the boundary, LogIsOver."""
         anew, asked_at, first = not self.chain.next, self.boundary.now(), 0
         key = await self._first_key(f"logs/{self.log}/")
         if key.startswith(f"logs/{self.log}/boundary/"):
             first = await self.boundary.at(key)
+            if first == OVER and anew:
+                raise self.boundary.refuse(first)
             key = await self._first_key(f"logs/{self.log}/entries/")
         newest = self._slot_of(key)
         if anew and self._on_rollup is not None:

@@ -57,20 +57,17 @@ from ..metastore.logs import Log, Logs
 from ..metastore.open_volumes import Volumes
 from ..metastore.pin_store import Pins
 from ..store.retrying import create_settled, get_retried, retried
-from ..store.tree_nodes import several_at_once
+from .deletion import Deletion
 from .garbage import Garbage
 from .garbage_check import GarbageCheck, Refused
 from .garbage_plan import NOTHING_LEFT, Hold, Planner, Survey
+from .over import OverLogs
 
 _WRITTEN: Final = faults.point("gc: plan written, not acknowledged")
 _ACKNOWLEDGED: Final = faults.point("gc: acknowledged, boundary not published")
 _PUBLISHED: Final = faults.point("gc: boundary published, not due")
 _END_KEPT: Final = faults.point("gc: a pin's end kept, the pin not deleted")
-_SOME_DELETED: Final = faults.point("gc: some of it deleted")
 _DELETED: Final = faults.point("gc: all deleted but the plan")
-
-_FEW: Final = 8
-"""Objects that are deleted at once by whoever has time: others wait for the loop meanwhile, and for the store."""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -111,6 +108,15 @@ class Collector:
     gc_interval_seconds: float
     verify: Verify | None = None
     """Who has a plan verified before it is acknowledged; `check`, unless told."""
+
+    @property
+    def wait_seconds(self) -> float:
+        """Until what was published to go may be deleted, whatever the clocks."""
+        return self.gc_interval_seconds + self.pins.skew_seconds
+
+    @property
+    def over_logs(self) -> OverLogs:
+        return OverLogs(self.logs, self.wait_seconds)
 
     async def collect(
         self,
@@ -295,25 +301,16 @@ class Collector:
         return self._due_ms(parse_due(plan.log, name, data))
 
     def _due_ms(self, due: Due) -> int:
-        return due.time + round(1000 * (self.gc_interval_seconds + self.pins.skew_seconds))
+        return due.time + round(1000 * self.wait_seconds)
 
     async def _carry_out(self, plan: GarbagePlan, most_a_second: float, on_deleted: Callable[[int], None]) -> int:
-        deleted, patience = 0, self.logs.patience
+        deletion = Deletion(self.logs.store, self.logs.patience, most_a_second, on_deleted)
         last = [plan_key(plan.log, plan_name(plan.number))]
 
         async def delete(batch: list[str], _why: str) -> None:
-            nonlocal deleted
             if batch == last:
                 _DELETED()
-            few = _FEW if most_a_second else max(len(batch), 1)
-            for first in range(0, max(len(batch), 1), few):
-                some = batch[first : first + few]
-                await several_at_once([partial(self._delete, key) for key in some])
-                deleted += len(some)
-                on_deleted(len(some))
-                _SOME_DELETED()
-                if most_a_second:
-                    await patience.sleep(len(some) / most_a_second)
+            await deletion.of(batch)
 
         plan = await self._as_it_stands(plan)
         for planned in plan.pins:
@@ -321,7 +318,7 @@ class Collector:
                 await self.keep_end(planned)
                 _END_KEPT()
         await self.garbage.each(plan, delete)
-        return deleted
+        return deletion.count
 
     async def keep_end(self, planned: PlannedPin) -> None:
         """Where nobody has yet."""

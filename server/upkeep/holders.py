@@ -24,6 +24,7 @@ from ...volume.pins import revision_of
 from ...volume.records import Commit
 from ...volume.rollup import rollup_key
 from ...volume.segment import SegmentIndex
+from ..log.boundary import OVER, LogIsOver, boundary_key
 from ..log.chain import slot_covered_by
 from ..log.term import find_epoch
 from ..metastore.folded import Folded
@@ -83,7 +84,12 @@ class Holders:
                 raise _no_key(key)
 
     async def _of_log(self, key: str, name: str, rest: list[str]) -> Held:
-        log = await self.logs.get(name)
+        try:
+            log = await self.logs.get(name)
+        except LogIsOver:
+            if key == boundary_key(name, OVER):
+                return Held("what says that the log is over", ["readers that slept: it stays"])
+            return Held("of a log that is over", [], "its volume was removed: the next upkeep deletes it")
         await self.logs.refresh(log, confirm=True)
         match rest:
             case ["entries", _]:

@@ -19,6 +19,7 @@ from ...volume.errors import BadInput
 from ...volume.fragments import fragment_name
 from ...volume.ids import SegmentId
 from ...volume.rollup import slot_of_rollup
+from ..log.boundary import OVER
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, retried
 
@@ -50,9 +51,16 @@ class LogNames:
     """Keys of no kind that a log has."""
 
     @property
+    def is_over(self) -> bool:
+        """Whether its volume was removed, and the rest of this is to go."""
+        return self.boundary == OVER
+
+    @property
     def missing(self) -> list[range]:
         """Slots without an entry, below one that has it and not below the boundary; and the anchor's. What was in
         flight may leave such gaps near the end: a head behind one says whether it was acknowledged."""
+        if self.is_over:
+            return []
         ends = [0, *(run.stop for run in self.runs)]
         gaps = [range(end, run.start) for end, run in zip(ends, self.runs, strict=False)]
         below = [range(0, 1)] if self.runs and self.runs[0].start else []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ...volume.entry import entry_key, parse_entry, slot_of
 from ...volume.errors import BadInput, Corrupt, NotFound, Unsupported
 from ...volume.rollup import Rollup, rollup_key, slot_of_rollup
-from ..log.boundary import BoundaryWatch, boundary_key
+from ..log.boundary import OVER, BoundaryWatch, boundary_key
 from ..log.chain import newest_rollup, slot_covered_by, slot_named_by
 from ..log.reader import LONG_TAIL
 from ..store.tree_nodes import AT_ONCE
@@ -43,6 +43,11 @@ class Outline:
     """The rollup that readers begin from."""
     begin: Rollup | None
     """None where it can't be read, and where there is none."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the log need be there but the boundary that says so."""
+        return self.boundary == OVER
 
     async def covering(self, objects: Objects, first: int) -> tuple[str, range]:
         """The rollup that a scrub from slot `first` on begins behind without trusting it, and the slots that this
@@ -98,8 +103,9 @@ class _Outliner:
 
     async def run(self) -> Outline:
         await self._list()
-        await self._find_begin()
-        await self._find_collected()
+        if self._boundary != OVER:
+            await self._find_begin()
+            await self._find_collected()
         return Outline(
             log=self.log,
             standing=tuple(self._standing),
@@ -145,7 +151,8 @@ class _Outliner:
                 highest = not self._boundary
                 self._findings.tell(Wrong(key, [words_of(key, error)], stops=self.log if highest else ""))
                 self._boundary = max(self._boundary, slot_of(key))
-        self._plans = await read_plans(self._objects, self.log, self._findings)
+        if self._boundary != OVER:
+            self._plans = await read_plans(self._objects, self.log, self._findings)
 
     async def _find_collected(self) -> None:
         """The newest plan that is acknowledged, by the rollup that readers begin from and what came since; and which

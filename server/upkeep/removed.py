@@ -3,10 +3,14 @@ only missing."""
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 from ...volume.errors import NotFound
 from ...volume.ids import VolumeId
 from ...volume.records import Fold, FoldRelocating
-from ...volume.rollup import FORK
+from ...volume.rollup import FORK, RolledState
+from ..log.boundary import LogIsOver
 from ..metastore.logs import Logs
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
@@ -33,15 +37,48 @@ async def find_unless_gone(volumes: Volumes, log: str, vid: VolumeId, *, fresh: 
 
 
 async def was_removed(logs: Logs, name: str, vid: VolumeId) -> bool:
-    """As the rollups of the logs say that it moved through, from that one on. Raises Corrupt, Unavailable."""
+    """As the rollups of the logs say that it moved through, from that one on; or that its own log is over. Raises
+    Corrupt, Unavailable."""
+    try:
+        last = await _last_stay(logs, name, vid)
+    except LogIsOver:
+        # That of another would have said nothing of this one.
+        return True
+    return last is not None and _is_finished(last.state)
+
+
+async def is_over(logs: Logs, name: str, vid: VolumeId) -> bool:
+    """Whether nothing is left of it but what logs say, as its newest fold does. Raises Corrupt, Unavailable."""
+    last = await _last_stay(logs, name, vid)
+    if last is None or not _is_finished(last.state):
+        return False
+    fold = last.state.stays[-1].fold
+    return fold is not None and await loading(partial(nothing_left, last.stream, fold))
+
+
+class _Last(NamedTuple):
+    """Of a volume: what the log says that it was in last."""
+
+    stream: RolledStream
+    state: RolledState
+
+
+async def _last_stay(logs: Logs, name: str, vid: VolumeId) -> _Last | None:
+    """None where the rollups don't tell."""
     seen = set[str]()
     while name not in seen:
         seen.add(name)
-        state = await loading(RolledStream((await logs.get(name)).rolled, str(vid)).state)
+        stream = RolledStream((await logs.get(name)).rolled, str(vid))
+        state = await loading(stream.state)
         if state is None:
             break
-        last = state.stays[-1]
-        if last.closed is None:
-            return state.finished and last.since > last.head
-        name, _ = last.closed
-    return False
+        closed = state.stays[-1].closed
+        if closed is None:
+            return _Last(stream, state)
+        name, _ = closed
+    return None
+
+
+def _is_finished(state: RolledState) -> bool:
+    last = state.stays[-1]
+    return state.finished and last.since > last.head

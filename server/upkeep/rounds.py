@@ -10,12 +10,14 @@ an hour ago, or what was planned is due; and once a day in any case, as a node d
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from ...volume.entry import slot_of
 from ...volume.errors import BudwoodError, Conflict, NotOwner, Unavailable
 from ...volume.plain_records import is_plain
-from ..log.listing import check_log, newest_entry, next_log
+from ..log.boundary import LogIsOver
+from ..log.listing import Over, check_log, newest_entry, next_log
 from ..metastore.log_ownership import Takeover
 from ..metastore.logs import Logs
 from .garbage_check import Refused
@@ -70,7 +72,7 @@ class Rounds:
         if not names:
             await self._tidy(Tidying(store, patience))
         name = ""
-        while not names and (name := await next_log(store, name, patience)):
+        while not names and (name := await next_log(store, name, patience, over=Over.CLEARED_PASSED)):
             await self._turn(name)
 
     async def for_ever(self) -> None:
@@ -92,7 +94,7 @@ class Rounds:
     async def _round(self) -> None:
         store, patience = self.logs.store, self.logs.patience
         name, stand = "", set[str]()
-        while name := await next_log(store, name, patience):
+        while name := await next_log(store, name, patience, over=Over.CLEARED_PASSED):
             stand.add(name)
             newest = await newest_entry(store, name, patience)
             slot = slot_of(newest) if newest else 0
@@ -113,26 +115,7 @@ class Rounds:
     async def _turn(self, name: str) -> tuple[int, int] | None:
         """When what waits may be deleted, and the newest slot by then; None where it had no turn."""
         try:
-            log = await self.logs.get(name)
-            tails = log.streams.tails(log.reader.chain.next)
-            if any(is_plain(part.carried) for parts in tails.values() for part in parts[:1]):
-                # A log by itself (docs/log.md): no volume is in it, and whoever appends to it is not to be deposed.
-                self.watcher.turned(name, Turn())
-                return 0, log.reader.chain.next - 1
-            takes = not log.private and not log.owned
-            if takes and not await self.upkeep.has_work(name, self.extent):
-                # An epoch would be more than it is worth.
-                self.watcher.turned(name, Turn())
-                return 0, log.reader.chain.next - 1
-            if takes:
-                await self.logs.take_over(log, Takeover.IF_GONE)
-            try:
-                turn = await self.upkeep.tend(
-                    name, self.extent, on_deleted=lambda count: self.watcher.deleted(name, count)
-                )
-            finally:
-                if takes:
-                    self.logs.release(log)
+            turn, slot = await self._tend(name)
         except (NotOwner, Conflict) as error:
             if isinstance(error, Refused):
                 self.watcher.failed(name, error)
@@ -143,4 +126,28 @@ class Rounds:
             self.watcher.failed(name, error)
             return None
         self.watcher.turned(name, turn)
-        return turn.due_ms, log.reader.chain.next - 1
+        return turn.due_ms, slot
+
+    async def _tend(self, name: str) -> tuple[Turn, int]:
+        """What was done, and the newest slot by then."""
+        tend = partial(self.upkeep.tend, name, self.extent, on_deleted=partial(self.watcher.deleted, name))
+        try:
+            log = await self.logs.get(name)
+        except LogIsOver:
+            return await tend(), 0
+        tails = log.streams.tails(log.reader.chain.next)
+        if any(is_plain(part.carried) for parts in tails.values() for part in parts[:1]):
+            # A log by itself (docs/log.md): no volume is in it, and whoever appends to it is not to be deposed.
+            return Turn(), log.reader.chain.next - 1
+        takes = not log.private and not log.owned
+        if takes and not await self.upkeep.has_work(name, self.extent):
+            # An epoch would be more than it is worth.
+            return Turn(), log.reader.chain.next - 1
+        if takes:
+            await self.logs.take_over(log, Takeover.IF_GONE)
+        try:
+            turn = await tend()
+        finally:
+            if takes:
+                self.logs.release(log)
+        return turn, log.reader.chain.next - 1

@@ -37,7 +37,7 @@ from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unsuppor
 from ...volume.ids import VolumeId
 from ...volume.retirement import retired_key
 from ...volume.rollup import slot_of_rollup
-from ..log.listing import newest_entry, next_log
+from ..log.listing import Over, newest_entry, next_log
 from ..metastore.logs import is_private
 from ..metastore.retirement import parse_retirement
 from ..store.protocol import Store
@@ -125,11 +125,11 @@ class Scrub:
                     yield VolumesPart(few)
                 behind = vids[-1]
         store, patience = self._objects.store, self._objects.patience
-        log = await next_log(store, start.log, patience, itself=True)
+        log = await next_log(store, start.log, patience, itself=True, over=Over.COUNTED)
         while log:
             async for part in self._parts_of_log(start if log == start.log else Position(log=log), slots):
                 yield part
-            log = await next_log(store, log, patience)
+            log = await next_log(store, log, patience, over=Over.COUNTED)
 
     async def parts_of_volumes(
         self, vids: Collection[VolumeId], start: Position | None = None, *, slots: int = 0
@@ -162,6 +162,8 @@ class Scrub:
         if not part.first:
             await self._mark(part.log)
         outline = part.outline or await outline_of(self._objects, part.log, self.findings)
+        if outline.is_over:
+            return Left()
         scrub = self._log_scrub(outline)
 
         def passed(slot: int) -> None:
@@ -234,6 +236,8 @@ class Scrub:
             yield LogPart(log, first, blind=start.blind)
             return
         outline = await outline_of(self._objects, log, self.findings)
+        if outline.is_over:
+            return
         rollup, covered = await outline.covering(self._objects, first)
         # The last of them first: from there it follows which of them count.
         pieces = [covered[at : at + slots] for at in reversed(range(0, len(covered), slots))]

@@ -32,6 +32,7 @@ from ...volume.ids import VolumeId
 from ...volume.records import Location, settled_by
 from ...volume.retention_policy import RetentionPolicy
 from ...volume.rollup import Stay
+from ..log.boundary import LogIsOver
 from ..metastore.births import read_birth
 from ..metastore.folded import Folded
 from ..metastore.logs import Log, Logs
@@ -220,6 +221,15 @@ class Upkeep:
     async def tend(self, name: str, extent: Extent, *, on_deleted: Callable[[int], None] = lambda _: None) -> Turn:
         """Look at all volumes of a log, and go as far with its collection as the time allows, at once. Raises NotOwner,
         Conflict, Corrupt, Unavailable; what befell single volumes is told."""
+        try:
+            return await self._tend_once(name, extent, on_deleted)
+        except LogIsOver:
+            most = self._pace.deletes_a_second
+            cleared = await self._collector.over_logs.clear(name, most_a_second=most, on_deleted=on_deleted)
+            return Turn(deleted=cleared.deleted, due_ms=cleared.due_ms)
+
+    async def _tend_once(self, name: str, extent: Extent, on_deleted: Callable[[int], None]) -> Turn:
+        """Raises LogIsOver where nothing of it is left to be looked after, and as `tend` does."""
         log = await self._logs.get(name)
         await self._logs.writer(log)
         known, failures, default = _Known(), list[tuple[VolumeId, BudwoodError]](), self._default_once()
@@ -227,8 +237,8 @@ class Upkeep:
             try:
                 await self._retainer.enforce(vid, default)
                 await self._fold(vid, known, extent)
-            except Conflict:
-                # Another is at it.
+            except (Conflict, NotOwner):
+                # Another is at it, or it has moved away.
                 continue
             except BudwoodError as error:
                 failures.append((vid, error))
@@ -236,6 +246,9 @@ class Upkeep:
         while True:
             progress = await self._collector.collect(name, most_a_second=most, on_deleted=on_deleted)
             deleted += progress.deleted
+            if progress.stage is Stage.NOTHING and await self._collector.over_logs.declare(log):
+                cleared = await self._collector.over_logs.clear(name, most_a_second=most, on_deleted=on_deleted)
+                return Turn(known.folded, deleted + cleared.deleted, cleared.due_ms)
             if progress.stage is not Stage.DONE:
                 # By now the rollup tells of all that was so when each was looked at.
                 failures = [(vid, error) for vid, error in failures if not await self._is_gone(name, vid, error)]
@@ -261,31 +274,12 @@ class Upkeep:
         retains = known.to_retain and now >= known.retain_at
         if not (known.changed or known.pending or known.sweep or retains or now >= known.all_at):
             return
-        default = self._default_once()
         try:
-            log = await self._logs.get(name)
-            await self._logs.writer(log)
-            await self._note_names(log)
-            everything, to_retain = now >= known.all_at, set[str]()
-            if everything:
-                known.to_retain.update(str(vid) for vid in await self._volumes_of(log, default))
-                known.all_at = now + DAY_SECONDS
-                known.sweep = now < known.stirred_at + _STIRRED_SECONDS or name in self._pinned.values()
-            if everything or now >= known.retain_at:
-                known.retain_at = now + RETAIN_SECONDS
-                to_retain, known.to_retain = known.to_retain, set()
-                for vid in self._volumes_in(to_retain):
-                    await self._one(name, vid, known, partial(self._retainer.enforce, vid, default))
-                known.changed |= to_retain
-            changed, known.changed = known.changed, set()
-            for vid in self._volumes_in(changed):
-                extent = Extent.FREED if everything else Extent.WORTH_IT
-                await self._one(name, vid, known, partial(self._fold, vid, known, extent))
-            if now >= known.collect_at and self._is_worth_collecting(log, known):
-                await self._collect(log, known)
-            if everything and log.private and not (to_retain or known.changed or known.pending or known.sweep):
-                # Nothing comes here any more.
-                self._known.pop(name, None)
+            try:
+                await self._look_after(name, known, now)
+            except LogIsOver:
+                if now >= known.collect_at:
+                    await self._clear(name, known)
         except NotOwner:
             # Whoever owns it by now looks after it.
             self._known.pop(name, None)
@@ -304,6 +298,32 @@ class Upkeep:
             self.done.failures += 1
             _logger.exception("log %s is looked after again tomorrow", name)
             known.collect_at = known.all_at = now + DAY_SECONDS
+
+    async def _look_after(self, name: str, known: _Known, now: float) -> None:
+        """Raises LogIsOver where there is nothing left to be looked after, and whatever else it meets."""
+        default, log = self._default_once(), await self._logs.get(name)
+        await self._logs.writer(log)
+        await self._note_names(log)
+        everything, to_retain = now >= known.all_at, set[str]()
+        if everything:
+            known.to_retain.update(str(vid) for vid in await self._volumes_of(log, default))
+            known.all_at = now + DAY_SECONDS
+            known.sweep = now < known.stirred_at + _STIRRED_SECONDS or name in self._pinned.values()
+        if everything or now >= known.retain_at:
+            known.retain_at = now + RETAIN_SECONDS
+            to_retain, known.to_retain = known.to_retain, set()
+            for vid in self._volumes_in(to_retain):
+                await self._one(name, vid, known, partial(self._retainer.enforce, vid, default))
+            known.changed |= to_retain
+        changed, known.changed = known.changed, set()
+        for vid in self._volumes_in(changed):
+            extent = Extent.FREED if everything else Extent.WORTH_IT
+            await self._one(name, vid, known, partial(self._fold, vid, known, extent))
+        if now >= known.collect_at and self._is_worth_collecting(log, known):
+            await self._collect(log, known)
+        if everything and log.private and not (to_retain or known.changed or known.pending or known.sweep):
+            # Nothing comes here any more.
+            self._known.pop(name, None)
 
     async def _one(self, name: str, vid: VolumeId, known: _Known, work: Callable[[], Awaitable[object]]) -> None:
         began = self._logs.patience.now()
@@ -456,7 +476,18 @@ class Upkeep:
         if progress.deleted:
             _logger.info("log %s: %d objects were collected", log.name, progress.deleted)
         known.collect_at = now + pause
+        if progress.stage is Stage.NOTHING and await self._collector.over_logs.declare(log):
+            await self._clear(log.name, known)
         await self._rest(began)
+
+    async def _clear(self, name: str, known: _Known) -> None:
+        """Of a log that is over."""
+        cleared = await self._collector.over_logs.clear(name, most_a_second=self._pace.deletes_a_second)
+        self.done.objects_deleted += cleared.deleted
+        known.pending = bool(cleared.due_ms)
+        known.collect_at = self._logs.patience.now() + max(cleared.due_ms - self._logs.now_ms(), 0) / 1000
+        if not known.pending:
+            self._known.pop(name, None)
 
     async def _rest(self, began: float) -> None:
         """After work that began then."""

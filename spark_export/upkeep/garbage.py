@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from ...server.log.listing import check_log, next_log
+from ...server.log.listing import Over, check_log, next_log
 from ...server.store.protocol import Store
 from ...server.store.retrying import PATIENT, Patience
 from ...server.upkeep.collector import Collector, Verify
@@ -37,7 +37,7 @@ class SpreadGarbage:
 
     async def collect(self, watcher: Watcher, names: list[str]) -> None:
         """One step for each log, or for those. Raises NotFound, Unavailable, Unauthorized."""
-        async with aclosing(self._waves(names)) as waves:
+        async with aclosing(self._waves(names, Over.CLEARED_PASSED)) as waves:
             async for wave in waves:
                 large = list[str]()
                 for log, turned in zip(wave, await self.cluster.turn(wave), strict=True):
@@ -54,18 +54,18 @@ class SpreadGarbage:
     async def plans(self, names: list[str]) -> AsyncGenerator[GarbagePlan | None]:
         """What stands in each log, or would be planned for it, in their order; nothing is written. Raises NotFound,
         Corrupt, Unavailable."""
-        async with aclosing(self._waves(names)) as waves:
+        async with aclosing(self._waves(names, Over.PASSED)) as waves:
             async for wave in waves:
                 for plan in await self.cluster.plan(wave):
                     if isinstance(plan, BudwoodError):
                         raise plan
                     yield plan
 
-    async def _waves(self, names: list[str]) -> AsyncGenerator[list[str]]:
+    async def _waves(self, names: list[str], over: Over) -> AsyncGenerator[list[str]]:
         for name in names:
             await check_log(self.store, name, self.patience)
         wave = list[str]()
-        async for name in self._names(names):
+        async for name in self._names(names, over):
             wave.append(name)
             if len(wave) >= self.cluster.wave:
                 yield wave
@@ -73,11 +73,11 @@ class SpreadGarbage:
         if wave:
             yield wave
 
-    async def _names(self, names: list[str]) -> AsyncIterator[str]:
+    async def _names(self, names: list[str], over: Over) -> AsyncIterator[str]:
         for name in names:
             yield name
         name = ""
-        while not names and (name := await next_log(self.store, name, self.patience)):
+        while not names and (name := await next_log(self.store, name, self.patience, over=over)):
             yield name
 
 

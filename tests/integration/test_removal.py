@@ -4,11 +4,15 @@ had is collected, its birth and its pins with it."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
+from budwood.server.log.boundary import OVER, LogIsOver, boundary_key
+from budwood.server.log.listing import next_log
 from budwood.server.metastore.births import birth_key
 from budwood.server.node import Node
+from budwood.server.store.retrying import PATIENT
 from budwood.server.upkeep.collector import Stage
 from budwood.server.upkeep.ended_forks import EndedForks
 from budwood.server.upkeep.garbage_check import Refused
@@ -76,8 +80,9 @@ async def tend(scene: Scene, node: Node, *logs: str) -> None:
             turn = await node.upkeep.tend(log, Extent.ALL)
             assert not turn.failures
             scene.now_ms += INTERVAL_MS
-        while (await node.collector.collect(log)).stage is not Stage.NOTHING:
-            scene.now_ms += INTERVAL_MS
+        with suppress(LogIsOver):
+            while (await node.collector.collect(log)).stage is not Stage.NOTHING:
+                scene.now_ms += INTERVAL_MS
 
 
 async def check(scene: Scene) -> None:
@@ -135,6 +140,8 @@ async def test_all_of_it_goes(scene: Scene, node: Node) -> None:
         assert not scene.keys(f"volumes/{volume.vid}/")
         with pytest.raises(NotFound):
             await node.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+        over = [] if node.name else [boundary_key(log_of(volume), OVER)]
+        assert scene.keys(f"logs/{volume.vid}/") == over
     assert before <= set(scene.keys(""))
     assert not [key for key in scene.keys("logs/") if "/t/" in key]
     await other.check()
@@ -158,8 +165,10 @@ async def test_of_what_is_gone_there_is_nothing_to_look_after(scene: Scene, name
         await tend(scene, node, *logs)
     async with scene.node(name) as fresh:
         for log in logs:
-            assert not await fresh.upkeep.has_work(log, Extent.FREED)
+            if name or log == log_of(volumes[2]):
+                assert not await fresh.upkeep.has_work(log, Extent.FREED)
             assert not (await fresh.upkeep.tend(log, Extent.ALL)).failures
+        assert await next_log(scene.store, "", PATIENT) == (name or str(volumes[2].vid))
         await fresh.ask(ADVANCE, SinceRequest(volumes[2].vid.raw, since=20))
         assert await fresh.upkeep.has_work(log_of(volumes[2]), Extent.ALL)
 

@@ -46,6 +46,9 @@ class Liveness:
         self._keep(keys, "only what was removed goes, and what pins have been")
         for volume in self._volumes:
             self._volume(volume)
+        for name in store.over:
+            self._keep([f"logs/{name}/boundary/{0:016x}"], "it says that the log is over")
+            self._drop(self._under(f"logs/{name}/"), "of a log that is over")
         for name in store.logs:
             self._log(store.log(name))
         for volume in self._volumes:

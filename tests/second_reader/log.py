@@ -114,7 +114,7 @@ class Log:
         """The time of the oldest fragment that can be named."""
         self.shards = 0
         """The highest that a fragment lies in."""
-        self.boundary = self._read_boundary()
+        self.boundary = boundary_in(objects, name)
         self.plans = plans_of(objects, name)
         if newest or self.boundary:
             self.base = self._newest() if newest else self._oldest()
@@ -348,16 +348,6 @@ class Log:
         if fields.data("writer") != entry.fields.data("writer"):
             raise Damaged(entry.key, f"epoch {entry.epoch} was taken by another writer")
 
-    def _read_boundary(self) -> int:
-        prefix, highest = f"logs/{self.name}/boundary/", 0
-        for key in (key for key in self._objects if key.startswith(prefix)):
-            fields = unseal(key, b"BWBO", self._objects[key]).fields
-            slot = fields.number("slot")
-            if (fields.text("log"), f"{2**64 - 1 - slot:016x}") != (self.name, key[len(prefix) :]):
-                raise Damaged(key, "it is another boundary")
-            highest = max(highest, slot)
-        return highest
-
     def _check_gap(self) -> None:
         """Slots behind the first missing one don't count, unless someone had seen that one acknowledged."""
         prefix = f"logs/{self.name}/entries/"
@@ -365,6 +355,18 @@ class Log:
         for slot in sorted(slots):
             if self.end < slot < math.inf and self._parse(slot).fields.number("acked", 0) >= self.end:
                 raise Damaged(self.key(self.end), "it is missing, and was acknowledged")
+
+
+def boundary_in(objects: Mapping[str, bytes], log: str) -> int:
+    """The highest; 0 where there is none."""
+    prefix, highest = f"logs/{log}/boundary/", 0
+    for key in (key for key in objects if key.startswith(prefix)):
+        fields = unseal(key, b"BWBO", objects[key]).fields
+        slot = fields.number("slot")
+        if (fields.text("log"), f"{2**64 - 1 - slot:016x}") != (log, key[len(prefix) :]):
+            raise Damaged(key, "it is another boundary")
+        highest = max(highest, slot)
+    return highest
 
 
 def _check_kind(key: str, fields: Fields) -> None:

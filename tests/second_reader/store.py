@@ -8,7 +8,7 @@ from pathlib import Path
 from .basics import STORE, VOLUME, Damaged, Fields, Policy, TooNew, base58, check_id, unbase58
 from .envelopes import object_of, unseal
 from .live import Liveness
-from .log import Log
+from .log import Log, boundary_in
 from .namespaces import Name, Namespace, namespace_of
 from .pin_chains import Pin, pins_of
 from .rollups import check_rollups
@@ -47,6 +47,9 @@ def _root_of(objects: Mapping[str, bytes], *, with_records: bool) -> Fields:
     return root
 
 
+_OVER = f"/boundary/{0:016x}"
+
+
 class Store:
     """What it is asked for is read once, and kept."""
 
@@ -72,7 +75,16 @@ class Store:
 
     @property
     def logs(self) -> list[str]:
-        return sorted({key.split("/")[1] for key in self.objects if key.startswith("logs/")})
+        """All but those that are over."""
+        return sorted({key.split("/")[1] for key in self.objects if key.startswith("logs/")} - self.over)
+
+    @property
+    def over(self) -> set[str]:
+        """Logs of which nothing counts any more but a boundary behind every slot."""
+        found = {key.split("/")[1] for key in self.objects if key.startswith("logs/") and key.endswith(_OVER)}
+        for name in found:
+            boundary_in(self.objects, name)
+        return found
 
     def log(self, name: str) -> Log:
         if name not in self._logs:

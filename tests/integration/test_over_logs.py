@@ -101,18 +101,21 @@ async def test_one_object_stays(scene: Scene, *, commits: int, moves: bool) -> N
         await other.check()
 
 
-@pytest.mark.parametrize("what", ["lives", "is held", "has a fork", "is missing"])
+@pytest.mark.parametrize("what", ["lives", "is held", "is held, missing", "has a fork", "is missing"])
 async def test_no_log_is_over_that_somebody_needs(scene: Scene, what: str) -> None:
     async with scene.node(upkeep=False) as node:
         volume = await Filled.born(node)
         await volume.write(20)
         child = await volume.forked() if what == "has a fork" else None
-        if what == "is held":
+        if what.startswith("is held"):
             await node.ask(PIN, PinRequest(volume.vid.raw, lsn=10, pin=PinId.new().raw, seconds=10 * DAY_SECONDS))
-        if what == "is missing":
-            memory(scene.store).objects.pop(f"volumes/{volume.vid}/birth")
-        elif what != "lives":
+        if what not in {"lives", "is missing"}:
             await remove(volume)
+        if what.endswith(", missing"):
+            for _ in range(6):
+                await turn(scene, node, volume.vid)
+        if what.endswith("missing"):
+            memory(scene.store).objects.pop(f"volumes/{volume.vid}/birth")
         await node.ask(CHANGE_NAME, NameRequest(op="bind", name="here", target=volume.vid.raw))
         for _ in range(6):
             # With that of the names, which have no birth.
@@ -178,6 +181,10 @@ async def test_whoever_lists_logs_passes_over_many_that_are_over_at_once(scene: 
             assert await next_log(scene.store, "", PATIENT, over=over) == "main"
             assert scene.store.count() <= 5
         assert await next_log(scene.store, "", PATIENT, over=Over.COUNTED) == str(vids[0])
+        await scene.store.create(entry_key(str(vids[23]), 5), b"by somebody who slept")
+        assert await next_log(scene.store, "", PATIENT, over=Over.CLEARED_PASSED) == str(vids[23])
+        assert await next_log(scene.store, "", PATIENT) == "main"
+        await turn(scene, node, vids[23])
         await is_right(scene)
 
 

@@ -6,10 +6,53 @@ from typing import Final
 
 from .mutant import Mutant
 
+OVER: Final = "tests/integration/test_over_logs.py"
 ORPHANS: Final = "tests/integration/test_orphans.py"
 REMOVAL: Final = "tests/integration/test_removal.py"
 
 MUTANTS: Final = (
+    Mutant(
+        "over: a log of which something is held",
+        "server/upkeep/removed.py",
+        "    return fold is not None and await loading(partial(nothing_left, last.stream, fold))\n",
+        "    return True\n",
+        (OVER, "-k", "somebody_needs and asyncio"),
+    ),
+    Mutant(
+        "over: what is left goes at once",
+        "server/upkeep/over.py",
+        " + round(1000 * self.wait_seconds)",
+        "",
+        (OVER, "-k", "before_the_interval and asyncio"),
+    ),
+    Mutant(
+        "over: what is left of a log is passed over",
+        "server/log/listing.py",
+        "elif name != is_over or over is Over.CLEARED_PASSED:",
+        "elif name != is_over:",
+        (OVER, "-k", "passes_over and asyncio"),
+    ),
+    Mutant(
+        "over: it says nothing of its volume",
+        "server/upkeep/removed.py",
+        "        # That of another would have said nothing of this one.\n        return True\n",
+        "        return False\n",
+        (REMOVAL, "-k", "a_fork_held_goes and asyncio"),
+    ),
+    Mutant(
+        "over: nobody comes back to what was put behind the last boundary",
+        "server/upkeep/rounds.py",
+        "        while not names and (name := await next_log(store, name, patience, over=Over.CLEARED_PASSED)):\n",
+        "        while not names and (name := await next_log(store, name, patience)):\n",
+        (OVER, "-k", "behind_the_last_boundary and asyncio"),
+    ),
+    Mutant(
+        "over: a volume that moved away can't be looked after where it was",
+        "server/upkeep/upkeep.py",
+        "            except (Conflict, NotOwner):\n                # Another is at it, or it has moved away.\n",
+        "            except Conflict:\n                # Another is at it, or it has moved away.\n",
+        (OVER, "-k", "one_object and asyncio"),
+    ),
     Mutant(
         "orphans: what was committed to lately is one",
         "server/upkeep/orphans.py",

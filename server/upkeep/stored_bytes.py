@@ -33,6 +33,7 @@ from ...volume.errors import BudwoodError, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.records import Location
+from ..log.boundary import OVER, LogIsOver
 from ..metastore.folded import Folded
 from ..metastore.history import History
 from ..metastore.logs import Logs
@@ -243,7 +244,10 @@ class StoredBytes:
 
         async def look() -> None:
             nonlocal covered
-            covered = (await self._logs.get(log)).rolled.slot
+            try:
+                covered = (await self._logs.get(log)).rolled.slot
+            except LogIsOver:
+                covered = OVER
 
         await self._try(f"log {log}", look)
         return covered + 1

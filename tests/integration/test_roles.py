@@ -37,8 +37,14 @@ CREATORS: Final = {
     "server/metastore/pin_store.py": "holder: pins",
     "server/upkeep/fold.py": "fold: segments and a deadlist under its number",
     "server/upkeep/collector.py": "collector: plans, boundaries, due marks",
+    "server/upkeep/over.py": "collector: the boundary behind every slot",
 }
-DELETERS: Final = {"server/upkeep/collector.py", "server/store/examine.py", "server/store/probe.py"}
+DELETERS: Final = {
+    "server/upkeep/collector.py",
+    "server/upkeep/deletion.py",
+    "server/store/examine.py",
+    "server/store/probe.py",
+}
 
 
 def calls_in(path: Path) -> Iterator[str]:

@@ -56,5 +56,5 @@ def test_a_few_seconds_of_a_shared_tree_hold_and_leave_nothing_behind(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_a_few_seconds_of_nodes_that_die_hold_and_leave_nothing_behind(tmp_path: Path) -> None:
-    said = soaked(tmp_path, "tests.soak.failover", 0.1, 1)
+    said = soaked(tmp_path, "tests.soak.failover", 0.2, 1)
     assert re.search(r"^faults: .*(killed|stopped|cut off)", said, re.MULTILINE), said

@@ -58,6 +58,8 @@ def boundary_key(log: str, slot: int) -> str:
 class LogIsOver(NotFound):
     """Nothing but its last boundary stands of a log, or will stand soon."""
 
+    log: str = ""
+
 
 class BoundaryWatch:
     """What one reading of a log knows of its boundary."""
@@ -98,7 +100,9 @@ class BoundaryWatch:
     def refuse(self, slot: int) -> UsageError:
         """What to say to whoever would open the log."""
         if slot == OVER:
-            return LogIsOver(f"log {self._log} is over: its volume was removed, and nothing of it is left")
+            over = LogIsOver(f"log {self._log} is over: its volume was removed, and nothing of it is left")
+            over.log = self._log
+            return over
         return Unsupported(
             f"log {self._log} begins at slot {slot}, since what was before is collected, and its newest entries name "
             "no rollup that covers that: put back what was lost of them, or upgrade"

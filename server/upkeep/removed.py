@@ -41,9 +41,8 @@ async def was_removed(logs: Logs, name: str, vid: VolumeId) -> bool:
     Corrupt, Unavailable."""
     try:
         last = await _last_stay(logs, name, vid)
-    except LogIsOver:
-        # That of another would have said nothing of this one.
-        return True
+    except LogIsOver as over:
+        return over.log == str(vid)
     return last is not None and _is_finished(last.state)
 
 

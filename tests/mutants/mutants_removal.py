@@ -35,7 +35,7 @@ MUTANTS: Final = (
     Mutant(
         "over: it says nothing of its volume",
         "server/upkeep/removed.py",
-        "        # That of another would have said nothing of this one.\n        return True\n",
+        "        return over.log == str(vid)\n",
         "        return False\n",
         (REMOVAL, "-k", "a_fork_held_goes and asyncio"),
     ),

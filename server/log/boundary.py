@@ -55,6 +55,14 @@ def boundary_key(log: str, slot: int) -> str:
     return f"logs/{log}/boundary/{_MAX_SLOT - slot:016x}"
 
 
+async def read_boundary(store: Store, key: str, patience: Patience) -> Boundary:
+    """Raises Corrupt, Unsupported, NotFound, Unavailable."""
+    boundary = decode(key, unseal(key, BOUNDARY, await get_retried(store, key, patience=patience)), Boundary)
+    if boundary_key(boundary.log, boundary.slot) != key:
+        raise Corrupt(key, f"it says that it is boundary {boundary.slot} of log {boundary.log!r}")
+    return boundary
+
+
 class LogIsOver(NotFound):
     """Nothing but its last boundary stands of a log, or will stand soon."""
 
@@ -91,11 +99,7 @@ class BoundaryWatch:
 
     async def at(self, key: str) -> int:
         """What the boundary of that key says. Raises Corrupt, Unsupported, Unavailable."""
-        data = await get_retried(self._store, key, patience=self._patience)
-        boundary = decode(key, unseal(key, BOUNDARY, data), Boundary)
-        if boundary_key(boundary.log, boundary.slot) != key:
-            raise Corrupt(key, f"it says that it is boundary {boundary.slot} of log {boundary.log!r}")
-        return boundary.slot
+        return (await read_boundary(self._store, key, self._patience)).slot
 
     def refuse(self, slot: int) -> UsageError:
         """What to say to whoever would open the log."""

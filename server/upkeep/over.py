@@ -22,13 +22,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ...volume import faults
-from ...volume.envelope import BOUNDARY, decode, encode, seal, unseal
+from ...volume.envelope import BOUNDARY, encode, seal
 from ...volume.errors import NotFound
 from ...volume.ids import VolumeId
-from ..log.boundary import OVER, Boundary, boundary_key
+from ..log.boundary import OVER, Boundary, boundary_key, read_boundary
 from ..metastore.births import read_birth
 from ..metastore.logs import Log, Logs
-from ..store.retrying import create_settled, get_retried, retried
+from ..store.retrying import create_settled, retried
 from ..store.tree_nodes import loading
 from .deletion import Deletion
 from .removed import is_over
@@ -73,24 +73,20 @@ class OverLogs:
         deletion = Deletion(store, patience, most_a_second, on_deleted)
         left = partial(store.list, prefix, start=f"{key}\0", limit=_LISTED)
         while keys := await retried(f"list {prefix}", left, patience):
-            due_ms = await self._since_ms(key) + round(1000 * self.wait_seconds)
+            due_ms = (await read_boundary(store, key, patience)).time + round(1000 * self.wait_seconds)
             if self.logs.now_ms() < due_ms:
                 return Cleared(deletion.count, due_ms)
             await deletion.of(keys)
         return Cleared(deletion.count)
 
-    async def _since_ms(self, key: str) -> int:
-        data = await get_retried(self.logs.store, key, patience=self.logs.patience)
-        return decode(key, unseal(key, BOUNDARY, data), Boundary).time
-
     async def _is_over(self, log: Log) -> bool:
-        vid = VolumeId.parse(log.name)
+        """What is in memory is looked at first: of a volume that lives nothing more is asked."""
+        vid, rolled = VolumeId.parse(log.name), log.rolled.as_it_is()
+        others = await loading(rolled.next_stream) != vid.raw or await loading(partial(rolled.next_stream, vid.raw))
+        if others or not await is_over(self.logs, log.name, vid):
+            return False
         try:
             await read_birth(self.logs.store, vid, self.logs.patience)
         except NotFound:
-            rolled = log.rolled.as_it_is()
-            alone = await loading(rolled.next_stream) == vid.raw and not await loading(
-                partial(rolled.next_stream, vid.raw)
-            )
-            return alone and await is_over(self.logs, log.name, vid)
+            return True
         return False

@@ -44,6 +44,7 @@ from .collector import Collector, Progress, Stage
 from .fold import Folder, folds
 from .garbage_check import Refused
 from .garbage_plan import Hold
+from .over import Cleared
 from .removed import nothing_left, was_removed
 from .retainer import Default, Retainer
 from .tidying import Tidying
@@ -224,8 +225,7 @@ class Upkeep:
         try:
             return await self._tend_once(name, extent, on_deleted)
         except LogIsOver:
-            most = self._pace.deletes_a_second
-            cleared = await self._collector.over_logs.clear(name, most_a_second=most, on_deleted=on_deleted)
+            cleared = await self._cleared(name, on_deleted)
             return Turn(deleted=cleared.deleted, due_ms=cleared.due_ms)
 
     async def _tend_once(self, name: str, extent: Extent, on_deleted: Callable[[int], None]) -> Turn:
@@ -247,7 +247,7 @@ class Upkeep:
             progress = await self._collector.collect(name, most_a_second=most, on_deleted=on_deleted)
             deleted += progress.deleted
             if progress.stage is Stage.NOTHING and await self._collector.over_logs.declare(log):
-                cleared = await self._collector.over_logs.clear(name, most_a_second=most, on_deleted=on_deleted)
+                cleared = await self._cleared(name, on_deleted)
                 return Turn(known.folded, deleted + cleared.deleted, cleared.due_ms)
             if progress.stage is not Stage.DONE:
                 # By now the rollup tells of all that was so when each was looked at.
@@ -480,9 +480,13 @@ class Upkeep:
             await self._clear(log.name, known)
         await self._rest(began)
 
+    async def _cleared(self, name: str, on_deleted: Callable[[int], None] = lambda _: None) -> Cleared:
+        most = self._pace.deletes_a_second
+        return await self._collector.over_logs.clear(name, most_a_second=most, on_deleted=on_deleted)
+
     async def _clear(self, name: str, known: _Known) -> None:
         """Of a log that is over."""
-        cleared = await self._collector.over_logs.clear(name, most_a_second=self._pace.deletes_a_second)
+        cleared = await self._cleared(name)
         self.done.objects_deleted += cleared.deleted
         known.pending = bool(cleared.due_ms)
         known.collect_at = self._logs.patience.now() + max(cleared.due_ms - self._logs.now_ms(), 0) / 1000

@@ -25,7 +25,7 @@ from budwood.volume.calls import (
     VolumeRequest,
 )
 from budwood.volume.entry import entry_key
-from budwood.volume.errors import NotFound, Unauthorized
+from budwood.volume.errors import Corrupt, NotFound, Unauthorized
 from budwood.volume.ids import PinId, VolumeId
 from budwood.volume.wire import NameRequest
 
@@ -217,3 +217,36 @@ async def test_nothing_goes_before_the_interval_is_over(scene: Scene) -> None:
         scene.clock.advance(GC_INTERVAL_SECONDS)
         assert (await node.upkeep.tend(str(volume.vid), Extent.ALL)).due_ms > scene.now_ms()
         assert set(left_of(scene, volume.vid)) == left
+
+
+async def test_a_boundary_that_is_another_s_lets_nothing_go(scene: Scene) -> None:
+    """Whoever puts a store back together may name an object wrongly."""
+    async with scene.node(upkeep=False) as node:
+        volume, other = await Filled.born(node), await Filled.born(node)
+        await volume.write(3)
+        await other.write(3)
+        await remove(volume)
+        await until_over(scene, node, volume.vid)
+        await scene.store.create(last_of(other.vid), memory(scene.store).objects[last_of(volume.vid)])
+        scene.clock.advance(WAIT)
+        before = left_of(scene, other.vid)
+    async with scene.node(upkeep=False) as node:
+        with pytest.raises(Corrupt, match="it says that it is boundary"):
+            await node.upkeep.tend(str(other.vid), Extent.ALL)
+        with pytest.raises(Corrupt, match="it says that it is boundary"):
+            await node.collector.over_logs.clear(str(other.vid))
+        assert left_of(scene, other.vid) == before
+        assert last_of(other.vid) in await scrubbed(dict(memory(scene.store).objects))
+        await memory(scene.store).delete(last_of(other.vid))
+        other.node = node
+        await other.check()
+
+
+async def test_a_node_s_own_upkeep_ends_the_logs_that_it_looks_after(scene: Scene) -> None:
+    async with scene.node() as node:
+        volume, other = await Filled.born(node), await Filled.born(node)
+        await volume.write(40)
+        await other.write(3)
+        await remove(volume)
+        await scene.until(lambda: left_of(scene, volume.vid) == [last_of(volume.vid)], step=WAIT)
+        await other.check()

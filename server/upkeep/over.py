@@ -82,8 +82,8 @@ class OverLogs:
     async def _is_over(self, log: Log) -> bool:
         """What is in memory is looked at first: of a volume that lives nothing more is asked."""
         vid, rolled = VolumeId.parse(log.name), log.rolled.as_it_is()
-        others = await loading(rolled.next_stream) != vid.raw or await loading(partial(rolled.next_stream, vid.raw))
-        if others or not await is_over(self.logs, log.name, vid):
+        first, second = await loading(rolled.next_stream), await loading(partial(rolled.next_stream, vid.raw))
+        if first != vid.raw or second or not await is_over(self.logs, log.name, vid):
             return False
         try:
             await read_birth(self.logs.store, vid, self.logs.patience)

@@ -89,10 +89,10 @@ class LayeredMap(Generic[K, V]):
         """The entries that were put; None for those that were taken out."""
         return ((key, None if isinstance(value, _Gone) else value) for key, value in self.changes.items())
 
-    def over(self, below: Below[K, V], keeps: Callable[[K, V], bool] = lambda _key, _value: True) -> LayeredMap[K, V]:
-        """The same map over what has all but those changes that it `keeps`."""
+    def over(self, below: Below[K, V], keeps: Callable[[K, V | None], bool]) -> LayeredMap[K, V]:
+        """The same map over what has all but those changes that it `keeps`, None for an entry that was taken out."""
         changes = self.changes.items()
-        kept = ((key, value) for key, value in changes if isinstance(value, _Gone) or keeps(key, value))
+        kept = ((key, value) for key, value in changes if keeps(key, None if isinstance(value, _Gone) else value))
         return LayeredMap(below, SortedMap(kept))
 
     def __eq__(self, other: object) -> bool:

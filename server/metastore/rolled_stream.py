@@ -39,7 +39,7 @@ from ...volume.rollup import (
 )
 from ...volume.setsum import Setsum
 from ..store.tree import Tree
-from ..store.tree_nodes import Nodes
+from ..store.tree_nodes import Nodes, NotLoaded
 from .history import Landed, Run
 from .layered_map import LayeredMap
 from .state import Last, StreamState
@@ -189,8 +189,9 @@ class RolledStream:
 
     def rebased(self, state: StreamState, stay: Stay) -> StreamState:
         """The same state, over what the rollup has at the end of that stay."""
-        clients = state.clients.over(_Clients(self), lambda _, last: last.lsn > stay.head)
-        return replace(state, clients=clients, forks=state.forks.over(_Forks(self)))
+        clients = state.clients.over(_Clients(self), lambda _, last: last is None or last.lsn > stay.head)
+        forks = _Forks(self)
+        return replace(state, clients=clients, forks=state.forks.over(forks, forks.may_lack))
 
     def parts(self) -> list[Part]:
         """Those that whoever made the rollup could not follow."""
@@ -304,6 +305,13 @@ class _Forks:
     def get(self, child: bytes, /) -> int | None:
         found = self._stream.get(FORK, child)
         return None if found is None else self._stream.fork_of(found)
+
+    def may_lack(self, child: bytes, lsn: int | None) -> bool:
+        """Whether it says something else, or isn't in memory. A fork's LSN doesn't tell since when the fork is there."""
+        try:
+            return self.get(child) != lsn
+        except NotLoaded:
+            return True
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         return ((child, self._stream.fork_of(value)) for child, value in self._stream.between(FORK))

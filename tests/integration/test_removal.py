@@ -295,6 +295,10 @@ async def test_what_a_fork_held_goes_with_it(scene: Scene, node: Node, *, commit
     assert not await scrubbed(dict(memory(scene.store).objects))
     garbage = (await reread(dict(memory(scene.store).objects))).liveness().garbage
     assert set(garbage.values()) <= {"what a pin has been"}
+    if first == "fork":
+        await volume.write(1)
+        await roll_up(node, log_of(volume))
+        assert not list((await node.volumes.get(volume.vid)).state.forks.changed()), "the rollup says so"
 
 
 async def test_a_fork_whose_birth_is_only_missing_has_not_ended(scene: Scene, node: Node) -> None:

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from budwood.server.node import Node
+from budwood.server.store.tree_nodes import loading
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume import faults
@@ -178,6 +179,26 @@ async def test_what_comes_while_one_is_written_stands_behind_it(
         await told.check(fresh)
         await told.check_clients(fresh)
         await child.check(fresh)
+    check_all(store)
+
+
+async def test_a_volume_that_stays_open_holds_no_fork_that_the_rollup_has(
+    store: RiggedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes a branch for each change never closes what they branch from."""
+    only_when_told(monkeypatch)
+    async with Node.open(store, name="main") as node:
+        told, children = await Told.born(node), list[Told]()
+        await told.commit(node)
+        volume = await node.volumes.get(told.vid)
+        for _ in range(3):
+            children += [await told.fork(node, 1) for _ in range(10)]
+            assert len(list(volume.state.forks.changed())) == 10
+            await roll_up(node, "main")
+            assert list(volume.state.forks.changed()) == []
+        assert await node.volumes.get(told.vid) is volume
+        forks = await loading(lambda: dict(volume.state.forks.items()))
+        assert forks == {child.vid.raw: 1 for child in children}
     check_all(store)
 
 

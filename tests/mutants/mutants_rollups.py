@@ -19,15 +19,15 @@ MUTANTS: Final = (
     Mutant(
         "rollups: a volume goes on over what another log has of it",
         "server/metastore/rolled_stream.py",
-        "clients = state.clients.over(_Clients(self), lambda _, last: last.lsn > stay.head)",
-        "clients = state.clients.over(state.clients._below, lambda _, last: last.lsn > stay.head)",
+        "clients = state.clients.over(_Clients(self), lambda _, last: last is None or last.lsn > stay.head)",
+        "clients = state.clients.over(state.clients._below, lambda _, last: last is None or last.lsn > stay.head)",
         MOVED,
     ),
     Mutant(
         "rollups: what the clients of a volume last did is let go of before the rollup has it",
         "server/metastore/rolled_stream.py",
-        "lambda _, last: last.lsn > stay.head",
-        "lambda _, last: last.lsn > stay.head + 1",
+        "last is None or last.lsn > stay.head)",
+        "last is None or last.lsn > stay.head + 1)",
         (WRITTEN, "-k", "comes_while and asyncio"),
     ),
     Mutant(

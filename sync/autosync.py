@@ -37,13 +37,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..volume.calls import WAIT, WaitRequest
 from ..volume.calls import Head as RemoteHead
 from ..volume.errors import BadInput, BudwoodError, Busy, Diverged, NotFound, Unavailable
+from ..volume.ids import VolumeId
 from .afterfork import forgets
 from .autosync_election import Leadership, claim, lead_for_mount, mount_wants, stand
 from .autosync_pace import Pace
 from .connection import has_hung_up
 from .divergence import Home, OnDiverged, tell
 from .home_figures import SyncCounts
-from .local_volume import raw_states
+from .local_volume import Local, raw_states
+from .name_table import is_reserved
 from .poll_slots import PollSlots
 from .tables import DIVERGED
 from .wakings import Wakings
@@ -51,6 +53,7 @@ from .wakings import Wakings
 if TYPE_CHECKING:
     from ..remote.loop import Begun
     from .local_volume import SyncState
+    from .tables import VolumeRecord
     from .volume import Volume
 
 Say = Callable[[str], None]
@@ -72,12 +75,14 @@ _WORKERS: Final = 4
 
 @dataclass(slots=True)
 class _Task:
-    """What is known of one volume."""
+    """What is known of one volume. A home may have a hundred thousand, of which most are never touched: nothing of it
+    is open, and none of its rows is kept, while there is nothing to do."""
 
-    volume: Volume
+    vid: bytes
+    name: str
     pace: Pace
     state: SyncState | None = None
-    """As it was looked at last; None if it may have changed since."""
+    """As it was looked at last, while it is looked at again and again; None if it may have changed since."""
     label: str = ""
     """The head when it was looked at last."""
     told: str = ""
@@ -168,7 +173,7 @@ class Autosync(AbstractContextManager["Autosync"]):
 
     def errors(self) -> dict[str, str]:
         """Of the volumes that don't sync now: why."""
-        return {task.volume.name: task.pace.error for task in list(self._tasks.values()) if task.pace.error}
+        return {task.name: task.pace.error for task in list(self._tasks.values()) if task.pace.error}
 
     def error_of(self, vid: bytes) -> str:
         """Why that volume doesn't sync, or waits to; "" if it does."""
@@ -314,26 +319,34 @@ class Autosync(AbstractContextManager["Autosync"]):
 
     def _note(self, vid: bytes, now: float) -> None:
         """A volume is new, or its head or its record has changed."""
-        volume = self._edge.volume_of(vid)
-        if volume is None:
+        try:
+            head, record, pending = self._state_of(vid)
+        except NotFound:
+            # It has just been removed, which the next look sees.
+            return
+        if is_reserved(record.name):
             self._drop(vid)
             return
         task = self._tasks.get(vid)
         if task is None:
-            task = self._tasks[vid] = _Task(volume, Pace(self._chance))
-        task.volume = volume
-        try:
-            state = task.state = volume.local.sync_state()
-        except NotFound:
-            # It has just been removed, which the next look sees.
-            return
-        head = state.head
-        if (head.unpushed or state.pending is not None) and (head.label != task.label or task.pace.first is None):
+            task = self._tasks[vid] = _Task(vid, record.name, Pace(self._chance))
+        task.name, task.state = record.name, None
+        if (head.unpushed or pending is not None) and (head.label != task.label or task.pace.first is None):
             task.pace.committed(now)
         if task.label and head.label != task.label:
             self._slots.use(vid, now)
         task.label = head.label
         self._awake.add(vid)
+
+    def _state_of(self, vid: bytes) -> SyncState:
+        """Raises NotFound where it was removed."""
+        return Local(self._edge.environment, VolumeId(vid), "").sync_state()
+
+    def _volume_of(self, task: _Task) -> Volume:
+        volume = self._edge.volume_of(task.vid)
+        if volume is None:
+            raise NotFound(f"volume {task.name!r} was removed")
+        return volume
 
     def _drop(self, vid: bytes) -> None:
         task = self._tasks.pop(vid, None)
@@ -351,7 +364,10 @@ class Autosync(AbstractContextManager["Autosync"]):
             self._awake.add(self._events.popleft())
         for vid in list(self._awake):
             task = self._tasks.get(vid)
-            if task is None or not self._step(vid, task, workers):
+            if task is None:
+                self._awake.discard(vid)
+            elif not self._step(vid, task, workers):
+                task.state = None
                 self._awake.discard(vid)
         while (turn := self._slots.turn(time.monotonic())) is not None:
             task = self._tasks.get(turn)
@@ -364,13 +380,13 @@ class Autosync(AbstractContextManager["Autosync"]):
             # It is told when that has ended.
             return False
         try:
-            state = task.state = task.state or task.volume.local.sync_state()
+            state = task.state = task.state or self._state_of(vid)
         except NotFound:
             return False
         except BudwoodError:
             return True
         head, record, _ = state
-        pushes, pulls = record.mode in ("push", "both"), self._pulls(task)
+        pushes, pulls = record.mode in ("push", "both"), _pulls(record)
         if not pulls:
             self._drop_poll(task)
             self._slots.give_back(vid)
@@ -406,13 +422,18 @@ class Autosync(AbstractContextManager["Autosync"]):
             self._drop_poll(task)
             self._happened(vid)
 
-    def _pulls(self, task: _Task) -> bool:
-        """Whether what others push to it is wanted, and can be known."""
-        state = task.state
-        return state is not None and state.record.created and state.record.mode in ("pull", "both")
-
     def _may_ask(self, task: _Task) -> bool:
-        return task.poll is None and self._pulls(task) and task.pace.may_ask(time.monotonic())
+        """Whether it is to be asked for once, in its turn."""
+        if task.poll is not None or not task.pace.may_ask(time.monotonic()):
+            return False
+        try:
+            return _pulls(self._state_of(task.vid).record)
+        except NotFound:
+            return False
+        except BudwoodError:
+            # It takes its place in the row again.
+            self._awake.add(task.vid)
+            return False
 
     def _start(self, vid: bytes, workers: ThreadPoolExecutor, work: Callable[[], None], task: _Task) -> bool:
         with self._ended:
@@ -454,7 +475,7 @@ class Autosync(AbstractContextManager["Autosync"]):
             if isinstance(error, Diverged) or (task.pace.is_offline and self._is_known_offline(task)):
                 return
             task.is_told = True
-        self._say(f"volume {task.volume.name!r} isn't synced: {error}")
+        self._say(f"volume {task.name!r} isn't synced: {error}")
 
     def _is_known_offline(self, task: _Task) -> bool:
         """Whether people were told of another volume that its remote doesn't answer: one line does for all of them."""
@@ -478,46 +499,49 @@ class Autosync(AbstractContextManager["Autosync"]):
             self._note_trouble()
         if task.is_told:
             task.is_told = False
-            self._say(f"volume {task.volume.name!r} is synced again")
+            self._say(f"volume {task.name!r} is synced again")
         if was_offline:
             self.wake()
             self._on_answer()
 
     def _push(self, task: _Task) -> None:
-        since, task.pace.first = task.pace.first, None
-        try:
+        with task.pace.taking():
             began = time.monotonic()
-            task.volume.push()
+            self._volume_of(task).push()
             self.counts.pushed(time.monotonic() - began)
-            self._slots.use(task.volume.id.raw, time.monotonic())
-        except BudwoodError:
-            task.pace.first = since if task.pace.first is None else task.pace.first
-            raise
+            self._slots.use(task.vid, time.monotonic())
         self._worked(task)
 
     def _settle(self, task: _Task) -> None:
-        label = task.volume.local.peek().label
-        try:
-            line = self._on_diverged(self._edge, task.volume)
-        except Diverged as error:
-            # What was to settle it leaves it to somebody else.
-            line = f"volume {task.volume.name!r} has diverged and stays as it is: {error}"
-        except BudwoodError:
-            raise
-        except Exception as error:
-            raise BadInput(f"what was to settle its divergence failed: {type(error).__name__}: {error}") from error
+        volume = self._volume_of(task)
+        label = volume.local.peek().label
+        # What settles it may commit, which is noted before it has ended.
+        with task.pace.taking():
+            line = self._settled(volume)
         task.told = label
-        task.pace.pushed()
-        if task.volume.local.peek().state == DIVERGED:
+        if volume.local.peek().state == DIVERGED:
             task.pace.error = line
         else:
             task.pace.worked()
         self._note_trouble()
         self._say(line)
 
+    def _settled(self, volume: Volume) -> str:
+        """What to tell of it."""
+        try:
+            return self._on_diverged(self._edge, volume)
+        except Diverged as error:
+            # What was to settle it leaves it to somebody else.
+            return f"volume {volume.name!r} has diverged and stays as it is: {error}"
+        except BudwoodError:
+            raise
+        except Exception as error:
+            raise BadInput(f"what was to settle its divergence failed: {type(error).__name__}: {error}") from error
+
     def _ask(self, task: _Task, seconds: float) -> None:
         """Begin to wait, so long at the most, for the remote to move."""
-        vid, after = task.volume.id.raw, task.volume.local.peek().sync_remote
+        vid, (head, record, _) = task.vid, self._state_of(task.vid)
+        after = head.sync_remote
         if seconds and vid not in self._slots:
             # Another was used meanwhile.
             return
@@ -528,7 +552,7 @@ class Autosync(AbstractContextManager["Autosync"]):
             poll.done.set()
             self._happened(vid)
 
-        connection = self._edge.connection(task.volume.local.record().remote)
+        connection = self._edge.connection(record.remote)
         poll.begun = connection.remote.begin(lambda remote: remote.ask(WAIT, request), done)
         task.poll = poll
 
@@ -536,15 +560,15 @@ class Autosync(AbstractContextManager["Autosync"]):
         poll, task.poll = task.poll, None
         assert poll is not None
         assert poll.begun is not None
-        volume = task.volume
         newest = poll.begun.result().lsn
+        volume = self._volume_of(task)
         here = volume.local.peek().sync_remote
         if newest != here:
             # Where it has less than was seen of it, the pull tells whether it lags behind or has lost commits.
             began = time.monotonic()
             volume.pull()
             self.counts.pulled(time.monotonic() - began)
-            self._slots.use(volume.id.raw, time.monotonic())
+            self._slots.use(task.vid, time.monotonic())
             here = volume.local.peek().sync_remote
         if newest != here and here <= poll.after:
             raise Unavailable(f"the remote says that it is at LSN {newest}, and gives LSN {here}")
@@ -563,3 +587,8 @@ class Autosync(AbstractContextManager["Autosync"]):
         poll, task.poll = task.poll, None
         if poll is not None and poll.begun is not None:
             poll.begun.abandon()
+
+
+def _pulls(record: VolumeRecord) -> bool:
+    """Whether what others push to it is wanted, and can be known."""
+    return record.created and record.mode in ("pull", "both")

@@ -10,7 +10,8 @@ Only a clock that never jumps is read (`time.monotonic`): what the wall clock sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,8 +50,15 @@ class Pace:
         if self.first is None:
             self.first = now
 
-    def pushed(self) -> None:
-        self.first = None
+    @contextmanager
+    def taking(self) -> Generator[None]:
+        """What was committed until now is dealt with, unless that fails; what is committed meanwhile comes after it."""
+        since, self.first = self.first, None
+        try:
+            yield
+        except BudwoodError:
+            self.first = since if self.first is None else self.first
+            raise
 
     def may_ask(self, now: float) -> bool:
         return now >= self.retry

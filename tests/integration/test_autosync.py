@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -25,7 +26,9 @@ from budwood.sync.autosync_pace import FIRST_PAUSE_SECONDS, LATEST_SECONDS, LONG
 from budwood.sync.divergence import fork
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.engine import Engine
 from budwood.sync.poll_slots import PollSlots
+from budwood.sync.volume import Volume
 from budwood.volume.errors import BadInput, Busy, Corrupt, Unavailable
 
 from ..waits import LIMIT_SECONDS, wait_until
@@ -139,6 +142,26 @@ def test_of_more_volumes_than_may_be_waited_for_all_are_heard_of(
             wait_until(lambda: syncing.hears_of(edge.volume_here(names[0]).id.raw))
             assert syncing.polls == most
             assert not syncing.errors()
+
+
+def test_of_what_is_quiet_nothing_is_kept_open(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mount may show a hundred thousand files, each a volume."""
+    ann, names = user(capsys, store / "../ann", store.as_uri()), ["v", "w", "x"]
+    for name in names:
+        ann.sql_made(name)
+        ann.ok("push", name)
+    with open_edge(home=ann.home, remote=store.as_uri()) as edge, edge.autosync() as syncing:
+
+        def opened() -> int:
+            gc.collect()
+            engines = [each for each in gc.get_objects() if isinstance(each, Engine)]
+            return sum(each.local.environment is edge.environment for each in engines)
+
+        wait_until(lambda: syncing.polls == len(names))
+        wait_until(lambda: not opened())
+        ann.sql("w", "INSERT INTO t VALUES (4, 'x')")
+        wait_until(lambda: all_at(edge, ["w"], 2))
+        wait_until(lambda: not opened())
 
 
 def test_what_is_asked_for_waits_for_what_is_under_way_and_keeps_more_from_beginning(
@@ -397,6 +420,33 @@ def test_the_callers_own_way_out_may_fail(store: Path, capsys: pytest.CaptureFix
         assert tried.wait(LIMIT_SECONDS)
         wait_until(lambda: "ZeroDivisionError: oh" in syncing.errors().get("v", ""))
         assert status(edge, "v")["unpushed"] == 1
+
+
+def test_what_a_way_out_commits_is_pushed_though_it_was_seen_before_that_ended(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ann, bob = user(capsys, store / "../ann", store.as_uri()), user(capsys, store / "../bob", store.as_uri())
+    ann.sql_made("v")
+    ann.ok("push", "v")
+    bob.ok("clone", "v")
+    for each, number in ((ann, 1), (bob, 2)):
+        each.sql("v", f"UPDATE t SET b = 'new' WHERE a = {number}")
+    ann.ok("push", "v")
+    seen = threading.Event()
+
+    class Slots(PollSlots):
+        def use(self, vid: bytes, now: float) -> None:
+            super().use(vid, now)
+            seen.set()
+
+    def slowly(edge: divergence.Home, volume: Volume) -> str:
+        seen.clear()
+        line = budwood.replaying("ours")(edge, volume)
+        assert seen.wait(LIMIT_SECONDS)
+        return line
+
+    with open_edge(home=bob.home, remote=store.as_uri()) as edge, Autosync(edge, on_diverged=slowly, slots=Slots()):
+        wait_until(lambda: ann("pull", "v").code == 0 and ann.sql("v", "SELECT b FROM t WHERE a = 2") == ["new"])
 
 
 @pytest.mark.parametrize("row", [1, 2])

@@ -77,6 +77,13 @@ MUTANTS: Final = (
         (AUTOSYNC, "-k", "appears_in_another"),
     ),
     Mutant(
+        "autosync: what a way out commits is taken for dealt with",
+        "sync/autosync.py",
+        "        task.told = label\n",
+        "        task.told, task.pace.first = label, None\n",
+        (AUTOSYNC, "-k", "seen_before"),
+    ),
+    Mutant(
         "autosync: a mount's policy goes past the programs that have the file open",
         "sync/edge.py",
         "self._leases, lambda: self.mover\n",

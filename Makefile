@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test stores suites check format bench docs deep mutants lock clean
+.PHONY: help setup demo test stores suites types check format bench docs deep mutants lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -29,7 +29,7 @@ demo: setup ## one database, from one edge to another, with the figures
 # -P: the checkout's folders are budwood's rooms, not modules of their own. Four run at a time, since most wait for
 # processes; each share is a run of neighbours, which use the same node, or session of Spark.
 test: setup ## every test
-	@$(RUN) -P -m pytest $(or $(ARGS),-n 4 --dist worksteal)
+	@$(RUN) -P -m pytest $(or $(ARGS),-n 6 --dist worksteal)
 
 # Every server that can be had must be there: nothing is left out.
 stores: setup ## the suite of stores, against servers that others make (needs npm)
@@ -37,11 +37,14 @@ stores: setup ## the suite of stores, against servers that others make (needs np
 	@BUDWOOD_STORES=$(VENV)/stores $(RUN) -P -m pytest -n 2 --dist loadfile tests/integration/test_store_conformance.py \
 		tests/integration/test_doctor_store.py
 
+types: setup ## both type checkers
+	@PYTHON=$(RUN) scripts/types.sh
+
+# Types are checked beside the first tests: each leaves the processors idle where the other doesn't.
 check: setup ## what CI runs: format, lint, types, tests
 	$(RUN) -m ruff format --check
 	$(RUN) -m ruff check
-	@PYTHON=$(RUN) scripts/types.sh
-	$(MAKE) test
+	@$(MAKE) --no-print-directory -j 2 types test
 
 format: setup ## format, and mend what the linter can
 	$(RUN) -m ruff check --fix

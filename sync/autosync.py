@@ -44,7 +44,7 @@ from .autosync_pace import Pace
 from .connection import has_hung_up
 from .divergence import Home, OnDiverged, tell
 from .home_figures import SyncCounts
-from .local_volume import Local, raw_states
+from .local_volume import Local, state_hashes
 from .name_table import is_reserved
 from .poll_slots import PollSlots
 from .tables import DIVERGED
@@ -134,7 +134,8 @@ class Autosync(AbstractContextManager["Autosync"]):
         """Volumes of which something is under way."""
         self._ended = threading.Condition()
         """Notified when one of them is busy no more."""
-        self._rows: dict[bytes, tuple[bytes, bytes]] = {}
+        self._states: dict[bytes, int] = {}
+        """As they were looked at last (state_hashes)."""
         self._change = -1
         self._next_look = 0.0
         self._chance = random.SystemRandom().random
@@ -268,7 +269,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         return None
 
     def _lead(self, leadership: Leadership) -> None:
-        self._leadership, self._tasks, self._rows, self._change = leadership, {}, {}, -1
+        self._leadership, self._tasks, self._states, self._change = leadership, {}, {}, -1
         wakings = Wakings()
         try:
             with ExitStack() as stack:
@@ -304,13 +305,13 @@ class Autosync(AbstractContextManager["Autosync"]):
             change = self._edge.environment.last_change()
             if change == self._change:
                 return
-            rows = raw_states(self._edge.environment)
-            for vid in self._tasks.keys() - rows.keys():
+            states = state_hashes(self._edge.environment)
+            for vid in self._tasks.keys() - states.keys():
                 self._drop(vid)
-            for vid, row in rows.items():
-                if self._rows.get(vid) != row:
+            for vid, state in states.items():
+                if self._states.get(vid) != state:
                     self._note(vid, now)
-            self._rows, self._change = rows, change
+            self._states, self._change = states, change
         except BudwoodError as error:
             self._say(f"what changes in this home can't be seen now: {error}")
             self._next_look = now + 1.0

@@ -294,11 +294,11 @@ class Local:
             return held, nothing
 
 
-def raw_states(environment: Environment) -> dict[bytes, tuple[bytes, bytes]]:
-    """The record and the head of every volume by its id, as they are stored, to be compared as in `raw_heads`."""
+def state_hashes(environment: Environment) -> dict[bytes, int]:
+    """Of every volume by its id: a number that is another once its record or its head is, within this process."""
     with environment.look() as (txn, tail):
         heads = dict(txn.cursor(environment.tables.heads)) | _later_heads(tail)
-        return {vid: (record, heads.get(vid, b"")) for vid, record in txn.cursor(environment.tables.volumes)}
+        return {vid: hash((record, heads.get(vid, b""))) for vid, record in txn.cursor(environment.tables.volumes)}
 
 
 def raw_heads(environment: Environment) -> dict[bytes, bytes]:

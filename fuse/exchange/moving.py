@@ -101,7 +101,7 @@ class Moving:
 
     async def _replace(self, file: File, change: Callable[[], object] | None) -> None:
         if await file.supersede(change):
-            for sidecar in list(file.sidecars):
+            for sidecar in file.sidecars:
                 # A new one may take its name; who has it open goes on with it.
                 file.services.remove_sidecar(sidecar)
             fresh = self._naming.tree.renew(file)

@@ -102,8 +102,9 @@ class File(Node):
         self.vid = vid
         self.image = image
         self.writeback = Writeback(image, self)
-        self.handles: set[Handle] = set()
-        self.sidecars: set[Sidecar] = set()
+        # Most files of a mount are only listed: they hold no empty collections of their own.
+        self.handles: tuple[Handle, ...] = ()
+        self.sidecars: tuple[Sidecar, ...] = ()
         self.dated = False
         """Whether its time was set since it was written last."""
         self.held_mtime: int | None = None
@@ -183,7 +184,7 @@ class File(Node):
                     break
             await trio.sleep(PAUSE_SECONDS)
         handle = Handle(writable=writable, blind=blind)
-        self.handles.add(handle)
+        self.handles = (*self.handles, handle)
         if self._hiding is not None:
             # SQLite takes a -journal that is there and can't be opened for a hot one, and read-only it rolls none back.
             await self._hiding.wait()
@@ -221,7 +222,7 @@ class File(Node):
         self.writeback.wal, kept = None, set_aside(wal.file.path)
         wal.file.keep()
         log.warning("%s was changed beside its -wal, which is no longer part of it: kept as %s", self.path, kept)
-        for sidecar in list(self.sidecars):
+        for sidecar in self.sidecars:
             self.services.remove_sidecar(sidecar)
 
     def _take(self, *, writable: bool) -> bool:
@@ -247,7 +248,7 @@ class File(Node):
                 await self.writeback.act(Event.CLOSE)
         except (BudwoodError, OSError, pyfuse3.FUSEError) as error:
             log.error("%s: what was written last is not committed: %s", self.path, error)
-        self.handles.discard(handle)
+        self.handles = tuple(each for each in self.handles if each is not handle)
         if not self.writers and not self.dirty and not self.sidecars:
             self._drop_write_lock()
         await self.let_go()
@@ -289,8 +290,9 @@ class File(Node):
         stays = {each for each in self.sidecars if wal is not None and wal.parted and wal.in_use and each.stands_beside}
         if not stays:
             self.writeback.wal = None
-        for sidecar in self.sidecars - stays:
-            self.services.remove_sidecar(sidecar)
+        for sidecar in self.sidecars:
+            if sidecar not in stays:
+                self.services.remove_sidecar(sidecar)
         if wal is not None and not stays:
             await wal.forget()
         return cached

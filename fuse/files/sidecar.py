@@ -50,11 +50,10 @@ def split_name(name: str) -> tuple[str, Kind] | None:
 class Database(Protocol):
     """The file that a sidecar lies beside."""
 
-    @property
-    def writeback(self) -> Writeback: ...
+    sidecars: tuple[Sidecar, ...]
 
     @property
-    def sidecars(self) -> set[Sidecar]: ...
+    def writeback(self) -> Writeback: ...
 
     def hiding(self) -> trio.Event: ...
 

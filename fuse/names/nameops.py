@@ -210,7 +210,7 @@ class Naming:
         else:
             file = LocalFile(folder)
         sidecar = Sidecar(self.tree.number(), attributes, kind, owner, file)
-        owner.sidecars.add(sidecar)
+        owner.sidecars = (*owner.sidecars, sidecar)
         self.tree.add(parent, name, sidecar)
         return sidecar
 
@@ -229,7 +229,7 @@ class Naming:
             # A user's own, which was there first.
             return
         sidecar = Sidecar(self.tree.number(), file.attributes, Kind.WAL, file, wal.file)
-        file.sidecars.add(sidecar)
+        file.sidecars = (*file.sidecars, sidecar)
         self.tree.add(file.parent, name, sidecar, told=True)
 
     # Taking away
@@ -264,7 +264,8 @@ class Naming:
         """Nobody can read it any more; but for a -wal, whose commits are taken over until its database is let go."""
         if sidecar.wal is not None:
             return
-        sidecar.owner.sidecars.discard(sidecar)
+        owner = sidecar.owner
+        owner.sidecars = tuple(each for each in owner.sidecars if each is not sidecar)
         sidecar.file.close()
 
     async def rmdir(self, parent: Directory, name: str) -> None:

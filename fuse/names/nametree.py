@@ -118,7 +118,7 @@ class Tree:
         """The sidecars of a file that is about to get this name stay beside it: the same to those who have them open,
         and found by those who come.
         """
-        for sidecar in list(file.sidecars):
+        for sidecar in file.sidecars:
             beside = name + sidecar.name.removeprefix(file.name)
             if sidecar.parent is not None and beside not in parent.children:
                 self._detach(sidecar)
@@ -238,7 +238,7 @@ class Tree:
 
     def orphan(self, file: File) -> None:
         """The sidecars of a file that has lost its name are nothing to the one that takes that name next."""
-        for sidecar in list(file.sidecars):
+        for sidecar in file.sidecars:
             if sidecar.parent is not None:
                 self.services.remove_sidecar(sidecar)
 

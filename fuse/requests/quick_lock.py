@@ -11,13 +11,18 @@ class QuickLock:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        self._lock = trio.Lock()
+        self._lock: trio.Lock | None = None
+        """Made when it is first taken: each file of a mount has one, and most are never opened."""
 
     async def __aenter__(self) -> None:
+        lock = self._lock
+        if lock is None:
+            lock = self._lock = trio.Lock()
         try:
-            self._lock.acquire_nowait()
+            lock.acquire_nowait()
         except trio.WouldBlock:
-            await self._lock.acquire()
+            await lock.acquire()
 
     async def __aexit__(self, *error: object) -> None:
+        assert self._lock is not None, "only who has taken it leaves it"
         self._lock.release()

@@ -270,7 +270,7 @@ class Namespace(OpenStream[NamesState]):
         if not self._rolled_head <= head <= self.state.head:
             return False
         if head > self._rolled_head:
-            clients = self.state.clients.over(ClientsBehind(rolled), lambda _, last: last[1] > head)
+            clients = self.state.clients.over(ClientsBehind(rolled), lambda _, last: last is None or last[1] > head)
             names = self.state.names.over(rolled, lambda change: _lsn_of(change) > head)
             self.state = replace(self.state, names=names, clients=clients)
             self._recent.forget(head)

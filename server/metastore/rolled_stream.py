@@ -307,7 +307,7 @@ class _Forks:
         return None if found is None else self._stream.fork_of(found)
 
     def may_lack(self, child: bytes, lsn: int | None) -> bool:
-        """Whether it says something else, or isn't in memory. A fork's LSN doesn't tell since when the fork is there."""
+        """Whether it says something else, or isn't in memory. Since when a fork is there its LSN doesn't tell."""
         try:
             return self.get(child) != lsn
         except NotLoaded:

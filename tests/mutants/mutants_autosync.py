@@ -72,8 +72,8 @@ MUTANTS: Final = (
     Mutant(
         "autosync: a volume that changed is not looked at again",
         "sync/autosync.py",
-        "                if self._rows.get(vid) != row:\n",
-        "                if vid not in self._rows:\n",
+        "                if self._states.get(vid) != state:\n",
+        "                if vid not in self._states:\n",
         (AUTOSYNC, "-k", "appears_in_another"),
     ),
     Mutant(

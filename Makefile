@@ -29,7 +29,7 @@ demo: setup ## one database, from one edge to another, with the figures
 # -P: the checkout's folders are budwood's rooms, not modules of their own. Four run at a time, since most wait for
 # processes; each share is a run of neighbours, which use the same node, or session of Spark.
 test: setup ## every test
-	@$(RUN) -P -m pytest $(or $(ARGS),-n 6 --dist worksteal)
+	@$(RUN) -P -m pytest $(or $(ARGS),-n 4 --dist worksteal)
 
 # Every server that can be had must be there: nothing is left out.
 stores: setup ## the suite of stores, against servers that others make (needs npm)

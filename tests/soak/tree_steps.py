@@ -47,7 +47,9 @@ class TreeSteps:
     dice: random.Random
     trees: Sequence[Path]
     made: list[str] = field(default_factory=list[str])
+    """What programs were told is written. What they were told of an error for may be there or not."""
     gone: list[str] = field(default_factory=list[str])
+    words: int = 0
 
     def step(self) -> None:
         tree = self.dice.choice(self.trees)
@@ -60,14 +62,17 @@ class TreeSteps:
                 raise
 
     def make(self, tree: Path) -> None:
-        path = self._directory(tree) / f"n{self.dice.randrange(NAMES)}"
+        path, word = self._directory(tree) / f"n{self.dice.randrange(NAMES)}", self._word()
         with path.open("x") as file:
-            file.write(self._word())
+            file.write(word)
+        self.made.append(word)
 
     def append(self, tree: Path) -> None:
+        word = self._word()
         with self._file(tree).open("r+") as file:
             file.read()
-            file.write(f" {self._word()}")
+            file.write(f" {word}")
+        self.made.append(word)
 
     def save(self, tree: Path) -> None:
         """As editors do."""
@@ -77,7 +82,9 @@ class TreeSteps:
         if saving.exists():
             # Left by one that could not replace what it had read.
             self.gone += words(saving.read_text())
-        saving.write_text(self._word())
+        word = self._word()
+        saving.write_text(word)
+        self.made.append(word)
         os.replace(saving, path)
         self.gone += before
 
@@ -107,8 +114,8 @@ class TreeSteps:
         self._below(tree).rmdir()
 
     def _word(self) -> str:
-        self.made.append(f"{self.round}.{len(self.made)}")
-        return self.made[-1]
+        self.words += 1
+        return f"{self.round}.{self.words}"
 
     def _rename(self, old: Path, new: Path) -> None:
         if new.exists():

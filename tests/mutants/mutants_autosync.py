@@ -81,7 +81,7 @@ MUTANTS: Final = (
         "sync/autosync.py",
         "        task.told = label\n",
         "        task.told, task.pace.first = label, None\n",
-        (AUTOSYNC, "-k", "seen_before"),
+        ("tests/property/test_autosync_schedules.py", "-k", "replay"),
     ),
     Mutant(
         "autosync: a mount's policy goes past the programs that have the file open",

@@ -94,11 +94,13 @@ class Node:
 
 
 class Directory(Node):
-    __slots__ = ("children", "explicit", "listed")
+    __slots__ = ("_directories", "children", "explicit", "listed")
 
     def __init__(self, ino: int, attributes: Attributes, *, explicit: bool) -> None:
         super().__init__(ino, attributes)
         self.children: dict[str, Node] = {}
+        self._directories = 0
+        """How many of them are directories: each change of a file asks for the links of its own."""
         self.explicit = explicit
         """Whether it has an entry of its own among the names; else it is there because names lie below it."""
         self.listed = 0.0
@@ -112,17 +114,19 @@ class Directory(Node):
     def links(self) -> int:
         if self.parent is None and self.ino != pyfuse3.ROOT_INODE:
             return 0
-        return 2 + sum(isinstance(child, Directory) for child in self.children.values())
+        return 2 + self._directories
 
     def add(self, name: str, node: Node, *, told: bool = False) -> None:
         """`told`: it was there all the time, and is only learnt of."""
         node.parent, node.name = self, name
+        self._directories += isinstance(node, Directory) - isinstance(self.children.get(name), Directory)
         self.children[name] = node
         if not told:
             self.touch()
 
     def drop(self, name: str) -> Node:
         node = self.children.pop(name)
+        self._directories -= isinstance(node, Directory)
         node.parent = None
         self.touch()
         return node

@@ -78,6 +78,37 @@ def test_a_program_keeps_the_directory_that_it_works_in_when_others_change_names
         program.stdin.close()
 
 
+def test_a_directory_has_a_link_for_each_directory_in_it(tmp_path: Path) -> None:
+    """As programs believe that walk trees."""
+
+    def counted(top: Path) -> None:
+        for folder, below, _ in os.walk(top):
+            assert Path(folder).stat().st_nlink == 2 + len(below), folder
+
+    with mounted(tmp_path) as mount, open_edge(home=mount.home) as edge:
+        top = mount.directory / "top"
+        for name in ("a/b/c", "a/d", "e", "f"):
+            (top / name).mkdir(parents=True)
+            (top / name / "file").write_text("x")
+        counted(top)
+        (top / "a/b").rename(top / "e/b")
+        (top / "f/file").unlink()
+        (top / "a/d").rename(top / "f")
+        (top / "e/b/c").rename(top / "c")
+        counted(top)
+        os.replace(top / "e/file", top / "f/file")
+        (top / "e/b").rmdir()
+        counted(top)
+        edge.create("top/made/elsewhere")
+        wait_until(lambda: (top / "made/elsewhere").exists())
+        counted(top)
+        edge.rm("top/made/elsewhere")
+        wait_until(lambda: not (top / "made").exists())
+        counted(top)
+        mount.remount()
+        counted(top)
+
+
 def test_times_of_directories_survive_a_remount(tmp_path: Path) -> None:
     with mounted(tmp_path, "--no-sync") as mount:
         folder = mount.directory / "folder"

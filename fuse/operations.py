@@ -40,6 +40,21 @@ _UNASKED_SECONDS: Final = 10.0
 """Where it took long to find the remote out of reach it isn't asked again for so long: a listing asks for each file."""
 
 
+class _Listing:
+    """One open of a directory, and what it had when it was read from its beginning."""
+
+    __slots__ = ("directory", "entries")
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.entries: list[tuple[str, Node]] = []
+
+    def read(self, now: float) -> None:
+        self.directory.listed = now
+        # In the order of their inodes, which are what a reader's place is counted by.
+        self.entries = sorted(self.directory.children.items(), key=lambda item: item[1].ino)
+
+
 class Operations(pyfuse3.Operations):
     """For the mount's event loop."""
 
@@ -56,7 +71,7 @@ class Operations(pyfuse3.Operations):
         self._files: dict[int, tuple[File, Handle]] = {}
         self._sidecars: dict[int, Sidecar] = {}
         self._virtual: dict[int, tuple[VirtualNode, bytes]] = {}
-        self._listings: dict[int, list[tuple[str, Node]]] = {}
+        self._listings: dict[int, _Listing] = {}
         self._flushes = Offload()
         self._unasked_until = 0.0
         """Until then nobody is made to wait for lengths that the remote would have to tell."""
@@ -177,19 +192,20 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
-        await self._naming.refresh()
-        directory = self._directory(inode)
-        children, directory.listed = directory.children, trio.current_time()
+        # Nothing is read yet: SQLite opens it at each commit, to flush it.
         fh = self._number()
-        # In the order of their inodes, which are what a reader's place is counted by.
-        self._listings[fh] = sorted(children.items(), key=lambda item: item[1].ino)
+        self._listings[fh] = _Listing(self._directory(inode))
         return fh
 
     @guarded
     async def readdir(self, fh: FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         listing = self._listings[fh]
-        for at in range(start_id, len(listing)):
-            name, node = listing[at]
+        if not start_id:
+            # For the first time, or after rewinddir.
+            await self._naming.refresh()
+            listing.read(trio.current_time())
+        for at in range(start_id, len(listing.entries)):
+            name, node = listing.entries[at]
             if node.parent is None or (isinstance(node, Directory) and self._naming.is_ours(node)):
                 continue
             entry = entry_of(node, known=_is_known(node))

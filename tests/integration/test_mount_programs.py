@@ -109,6 +109,23 @@ def test_a_directory_has_a_link_for_each_directory_in_it(tmp_path: Path) -> None
         counted(top)
 
 
+def test_who_reads_an_open_directory_again_sees_what_came_and_went(shared: Mount) -> None:
+    directory = shared.directory / "read twice"
+    directory.mkdir()
+    (directory / "before").touch()
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        (directory / "since").touch()
+        assert sorted(os.listdir(opened)) == ["before", "since"]
+        (directory / "before").unlink()
+        (directory / "later").touch()
+        assert sorted(os.listdir(opened)) == ["later", "since"]
+        shutil.rmtree(directory)
+        assert os.listdir(opened) == []
+    finally:
+        os.close(opened)
+
+
 def test_times_of_directories_survive_a_remount(tmp_path: Path) -> None:
     with mounted(tmp_path, "--no-sync") as mount:
         folder = mount.directory / "folder"

@@ -9,14 +9,35 @@ import pytest
 
 pytest.importorskip("pyfuse3")
 
+import pyfuse3
 import trio
 import trio.testing
 
 from budwood.fuse.files.image import Image
+from budwood.fuse.files.inodes import Directory
 from budwood.fuse.files.regular import File
 from budwood.fuse.operations import Operations
 from budwood.sync.attributes import Attributes
 from budwood.volume.errors import Unavailable
+
+
+def test_who_opens_a_directory_to_flush_it_wants_no_lengths() -> None:
+    """SQLite does so at each commit."""
+
+    async def flush() -> None:
+        pass
+
+    directory = Directory(1, Attributes(uid=0, gid=0, atime_ns=0, mtime_ns=0, ctime_ns=0), explicit=True)
+    naming: Any = SimpleNamespace(tree=SimpleNamespace(nodes={1: directory}), flush=flush)
+
+    async def run() -> None:
+        operations = Operations(naming, lambda: pytest.fail("nobody asks for room"))
+        opened = await operations.opendir(pyfuse3.InodeT(1), pyfuse3.RequestContext())
+        await operations.fsyncdir(opened, datasync=False)
+        await operations.releasedir(opened)
+
+    trio.run(run)
+    assert not directory.listed
 
 
 def test_a_remote_that_takes_long_to_be_found_out_of_reach_is_not_asked_for_each_file() -> None:

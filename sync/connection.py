@@ -10,7 +10,6 @@ that), except by the first push of a new volume to a URL at which this home has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..remote.page_fetch import fetch_pages
@@ -20,6 +19,7 @@ from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet
 from ..volume.wire import NameEntry, SnapshotInfo
 from .afterfork import ForkSafeLock
+from .name_table import list_volumes
 from .tables import VolumeRecord
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..remote.opening import Opening
     from ..remote.portal import BlockingRead, BlockingRemote
     from ..remote.token import Tokens
+    from .environment import Environment
 
 
 class Connection:
@@ -89,18 +90,18 @@ class Connection:
             # All of it was collected meanwhile.
             return
 
-    def make(self, known: Iterable[VolumeRecord]) -> None:
-        """Make the store where there is none, unless one of these volumes has seen one here (then Unavailable)."""
+    def make(self, environment: Environment) -> None:
+        """Make the store where there is none, unless a volume of this home has seen one here (then Unavailable)."""
         try:
             _ = self.store
         except NotFound as error:
-            self.check_new(known, error)
+            self.check_new(environment, error)
             # The next call opens it anew.
             self._create = True
 
-    def check_new(self, known: Iterable[VolumeRecord], error: NotFound) -> None:
-        """Raises Unavailable if one of these volumes has seen a store where `error` says there is none."""
-        for record in known:
+    def check_new(self, environment: Environment, error: NotFound) -> None:
+        """Raises Unavailable if a volume of this home has seen a store where `error` says there is none."""
+        for record in list_volumes(environment):
             if record.store and record.remote == self.url:
                 raise Unavailable(
                     f"{error}; volume {record.name!r} belongs to store {record.store}, which was there: bring it back, "

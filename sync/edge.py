@@ -402,8 +402,10 @@ class Edge(AbstractContextManager["Edge"]):
         with self.environment.view() as txn:
             record = local.record(txn)
             untouched = NameTable(self.environment, txn).is_untouched(record)
+        if not untouched or record.bound:
+            return False
         url = record.remote or self._remembered()
-        if not untouched or record.bound or not (self.remote or url):
+        if not (self.remote or url):
             return False
         try:
             connection = self.connection(url)
@@ -563,7 +565,7 @@ class Edge(AbstractContextManager["Edge"]):
         try:
             entry, opening = connection.open(name, pages=pages)
         except NotFound as error:
-            connection.check_new(list_volumes(self.environment), error)
+            connection.check_new(self.environment, error)
             raise NotFound(f"there is no volume {name!r} here, and {error}") from None
         if entry is None:
             raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")

@@ -37,7 +37,7 @@ from .connection import Connection
 from .environment import Environment
 from .file_locks import Lock
 from .local_volume import Local
-from .name_table import NameTable, Record, is_reserved, list_volumes, namespace_of, place_of
+from .name_table import NameTable, Record, is_reserved, namespace_of, place_of
 from .names_delta import Delta, gather
 from .publish import is_untouched_there
 from .tables import KnownRecord, NamespaceRecord, PlaceRecord, Txn, VolumeRecord, name_key
@@ -75,7 +75,7 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
                 return pulled
             before = namespace_of(environment)
     except NotFound as error:
-        connection.check_new(list_volumes(environment), error)
+        connection.check_new(environment, error)
         if before is not None and before.remote != connection.url:
             raise WrongStore(f"{_owner(before)} {error}: {_WAY_OUT.format(url=before.remote)}") from None
         if before is not None:

@@ -36,7 +36,7 @@ from .conflict_names import conflict_names, is_conflict_name
 from .connection import Connection
 from .environment import Environment
 from .local_volume import Local
-from .name_table import NameTable, Record, list_volumes, namespace_of
+from .name_table import NameTable, Record, namespace_of
 from .names_mirror import NamesMirror, Note, may_push
 from .names_pull import Pulled, check_store, pull_names
 from .publish import publish
@@ -365,7 +365,7 @@ class _Round:
 
     def _see_that_there_is_a_store(self) -> None:
         if self._namespace is None and not self.sent:
-            self.connection.make(list_volumes(self.environment))
+            self.connection.make(self.environment)
         check_store(self.connection, self._namespace)
 
 

@@ -40,7 +40,7 @@ from .asked_names import ask_change, asked_changes
 from .attributes import Attributes
 from .connection import Connection
 from .local_volume import Local
-from .name_table import NameTable, is_gone, list_volumes
+from .name_table import NameTable, is_gone
 from .tables import AskedChange, Head, KnownRecord, Txn, VolumeRecord
 
 NAMED = faults.point("push: volume made on the remote, name not bound")
@@ -80,7 +80,7 @@ def find_name(
         if is_gone(record.name):
             raise NotFound(f"volume {local.vid} was removed from this home: it is not pushed any more")
         if not record.store:
-            connection.make(list_volumes(local.environment))
+            connection.make(local.environment)
         connection.check(record)
     if not record.bound:
         record = _settle_name(local, connection, record)

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.environment import Environment
 from budwood.sync.local_volume import Local
+from budwood.sync.name_table import NameTable
 from budwood.sync.namespace import Namespace
 from budwood.sync.volume import Volume
 from budwood.volume import faults
@@ -133,6 +135,35 @@ def test_a_push_of_one_row_looks_at_the_local_store_twice(one: Edge, monkeypatch
     assert Counter(looks) == {"read_with_tail": 1, "record": 1}
     assert volume.pull() == "2"
     assert Counter(looks) == {"read_with_tail": 2, "record": 2}
+
+
+def use(home: Path, name: str, remote: str | None, *pragmas: str) -> None:
+    with closing(budwood.connect(name, home=home, remote=remote)) as db:
+        db.execute("CREATE TABLE IF NOT EXISTS t(a)")
+        db.execute("INSERT INTO t VALUES (1)")
+        for pragma in pragmas:
+            db.execute(f"PRAGMA {pragma}").fetchall()
+
+
+def test_whoever_uses_one_volume_looks_at_no_other(
+    one: Edge, tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home may have a hundred thousand."""
+    alone = tmp_path / "alone"
+    use(alone, "v", None)
+    for name in ("v", "w"):
+        use(one.home, name, store, "budwood_push")
+    listed = list[object]()
+    monkeypatch.setattr(NameTable, "volumes", lambda table: listed.append(table) or iter(()))
+    use(alone, "v", None)
+    for remote in (store, None):
+        use(one.home, "v", remote, "budwood_pull", "budwood_push")
+    use(one.home, "new", store, "budwood_push")
+    with open_edge(home=tmp_path / "two", remote=store) as two:
+        two.volume("w").pull()
+    one.mv("w", "x")
+    one.rm("v")
+    assert listed == []
 
 
 def test_a_volume_goes_round_and_asks_the_remote_no_more_than_it_must(

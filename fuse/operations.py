@@ -43,14 +43,15 @@ _UNASKED_SECONDS: Final = 10.0
 class _Listing:
     """One open of a directory, and what it had when it was read from its beginning."""
 
-    __slots__ = ("directory", "entries")
+    __slots__ = ("directory", "entries", "is_read")
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
         self.entries: list[tuple[str, Node]] = []
+        self.is_read = False
 
     def read(self, now: float) -> None:
-        self.directory.listed = now
+        self.directory.listed, self.is_read = now, True
         # In the order of their inodes, which are what a reader's place is counted by.
         self.entries = sorted(self.directory.children.items(), key=lambda item: item[1].ino)
 
@@ -200,8 +201,8 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def readdir(self, fh: FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         listing = self._listings[fh]
-        if not start_id:
-            # For the first time, or after rewinddir.
+        if not start_id or not listing.is_read:
+            # After rewinddir, too; and who serves files to others goes on in the midst.
             await self._naming.refresh()
             listing.read(trio.current_time())
         for at in range(start_id, len(listing.entries)):

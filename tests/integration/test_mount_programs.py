@@ -120,6 +120,10 @@ def test_who_reads_an_open_directory_again_sees_what_came_and_went(shared: Mount
         (directory / "before").unlink()
         (directory / "later").touch()
         assert sorted(os.listdir(opened)) == ["later", "since"]
+        again = os.open(directory, os.O_RDONLY)
+        os.lseek(again, 1, os.SEEK_SET)
+        assert len(os.listdir(again)) == 1, "whoever opens it anew goes on behind the first"
+        os.close(again)
         shutil.rmtree(directory)
         assert os.listdir(opened) == []
     finally:

@@ -23,6 +23,7 @@ from budwood.sync.environment import Environment
 from budwood.sync.local_volume import Local
 from budwood.sync.name_table import NameTable
 from budwood.sync.namespace import Namespace
+from budwood.sync.tables import VolumeRecord
 from budwood.sync.volume import Volume
 from budwood.volume import faults
 from budwood.volume.calls import CHANGE_NAME, PIN, PinRequest
@@ -153,8 +154,13 @@ def test_whoever_uses_one_volume_looks_at_no_other(
     use(alone, "v", None)
     for name in ("v", "w"):
         use(one.home, name, store, "budwood_push")
-    listed = list[object]()
-    monkeypatch.setattr(NameTable, "volumes", lambda table: listed.append(table) or iter(()))
+    listed = list[NameTable]()
+
+    def volumes(table: NameTable) -> Iterator[VolumeRecord]:
+        listed.append(table)
+        return iter(())
+
+    monkeypatch.setattr(NameTable, "volumes", volumes)
     use(alone, "v", None)
     for remote in (store, None):
         use(one.home, "v", remote, "budwood_pull", "budwood_push")

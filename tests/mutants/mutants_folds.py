@@ -171,7 +171,7 @@ MUTANTS: Final = (
         "server/upkeep/upkeep.py",
         "        known.changed.update(self._laggards(log, progress.holds))\n",
         "",
-        ("tests/integration/test_upkeep.py", "-k", "forgets_nothing_holds and asyncio"),
+        ("tests/integration/test_upkeep.py", "-k", "forgets_nothing_holds"),
     ),
     Mutant(
         "a volume that has ended takes the place of the one that is opened for it",

@@ -8,8 +8,8 @@ from .mutant import Mutant
 
 READ: Final = "tests/integration/test_rollups.py"
 WRITTEN: Final = "tests/integration/test_rollups_written.py"
-MOVED: Final = (READ, "-k", "to_and_fro and asyncio")
-KEPT: Final = (READ, "-k", "is_kept_and_stops and unknown and asyncio")
+MOVED: Final = (READ, "-k", "to_and_fro")
+KEPT: Final = (READ, "-k", "is_kept_and_stops and unknown")
 NAMES_ROLLED: Final = ("tests/property/test_names_rolled.py",)
 LET_GO: Final = "tests/integration/test_letting_go.py"
 KEPT_OPEN: Final = "tests/unit/test_kept_open.py"
@@ -49,7 +49,7 @@ MUTANTS: Final = (
         "server/metastore/rollup_builder.py",
         "            yield from self._runs(stay, _folded_to(state))\n",
         "",
-        (READ, "-k", "forgotten_stays_so and asyncio"),
+        (READ, "-k", "forgotten_stays_so"),
     ),
     Mutant(
         "rollups: one passes over what can't be followed",
@@ -70,7 +70,7 @@ MUTANTS: Final = (
         "server/metastore/rollup_builder.py",
         "        followed = base.followed and not any(",
         "        followed = not any(",
-        (READ, "-k", "all_of_it_was_followed and asyncio"),
+        (READ, "-k", "all_of_it_was_followed"),
     ),
     Mutant(
         "rollups: whoever opens a stream is not given what a rollup kept of it",
@@ -134,7 +134,7 @@ MUTANTS: Final = (
         "server/metastore/rolled_stream.py",
         "rolled.size, rolled.before)",
         "rolled.size, _commit_in(self._name, rolled).length)",
-        (READ, "-k", "forgotten_stays_so and asyncio"),
+        (READ, "-k", "forgotten_stays_so"),
     ),
     Mutant(
         "rollups: whoever catches up lets go of a node before it has the other",
@@ -147,7 +147,7 @@ MUTANTS: Final = (
         "                    return\n"
         "            except NotLoaded as missing:\n"
         "                await missing.load()\n",
-        (READ, "-k", "falls_behind and asyncio"),
+        (READ, "-k", "falls_behind"),
     ),
     Mutant(
         "rollups: one that is under way ends with its process",
@@ -238,7 +238,7 @@ MUTANTS: Final = (
         "server/metastore/rolled_names.py",
         "        self._tree = log.tree\n",
         "        self._log = log\n        NamesBehind._tree = property(lambda own: own._log.tree)\n",
-        (READ, "-k", "as_one_rollup and asyncio"),
+        (READ, "-k", "as_one_rollup"),
     ),
     Mutant(
         "names: an edge is told of nothing that a rollup has",

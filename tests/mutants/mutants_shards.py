@@ -29,14 +29,14 @@ MUTANTS: Final = (
         "server/upkeep/unnamed.py",
         "self._below(shards_prefix(log))",
         "self._below(shards_prefix(''))",
-        (LEFTOVERS, "-k", "cut_off_goes and sharded and asyncio"),
+        (LEFTOVERS, "-k", "cut_off_goes and sharded"),
     ),
     Mutant(
         "shards: a plan says in none what lies in one",
         "server/upkeep/unnamed.py",
         'ids=b"".join(sorted(ids)), shard=shard)',
         'ids=b"".join(sorted(ids)))',
-        (LEFTOVERS, "-k", "cut_off_goes and sharded and asyncio"),
+        (LEFTOVERS, "-k", "cut_off_goes and sharded"),
     ),
     Mutant(
         "shards: an entry doesn't say that its fragments lie there",

@@ -198,7 +198,7 @@ MUTANTS: Final = (
         "spark_export/__init__.py",
         "    name_to_session(session)\n",
         "",
-        (SPARK_STARTS, "-k", "whatever_python3_is and registered"),
+        (SPARK_STARTS, "-k", "whatever_python3_is and after"),
     ),
     Mutant(
         "spark: a 29th of February in any year is a date",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,11 +105,21 @@ class PolledHome:
         return self._polled
 
 
+class Volumes(set[bytes]):
+    """In the order in which they were made: a seed decides everything."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(sorted(super().__iter__()))
+
+
 class ByHand(Autosync):
     """Its thread does nothing."""
 
     def _run(self) -> None:
         pass
+
+    def begin(self, chance: Callable[[], float]) -> None:
+        self._chance, self._awake = chance, Volumes()
 
 
 class Jobs:
@@ -146,6 +156,7 @@ class Schedule:
         home: Any = PolledHome(self.ann, self)
         slots = PollSlots(most=self.dice.choice([1, 8]), turns_per_second=1.0)
         self.engine = ByHand(home, on_diverged=self.settle, say=self.said.append, slots=slots)
+        self.engine.begin(self.dice.random)
 
     def close(self) -> None:
         self.engine.close()
@@ -248,6 +259,9 @@ class Schedule:
         assert isinstance(edge, PolledHome)
         self.meanwhile()
         line = POLICIES[self.policy](edge.edge, volume)
+        if self.dice.random() < 0.5:
+            # Before this worker has ended, what it has committed is seen.
+            self.look()
         self.meanwhile()
         return line
 

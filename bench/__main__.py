@@ -14,6 +14,7 @@ ALL = (
     "rollups",
     "hedging",
     "many_volumes",
+    "large_home",
     "space",
     "upkeep",
     "collecting",

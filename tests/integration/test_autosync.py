@@ -66,6 +66,18 @@ def end(child: subprocess.Popen[str]) -> str:
     return err
 
 
+def diverged(store: Path, capsys: pytest.CaptureFixture[str], ann_does: str, bob_does: str) -> tuple[Command, Command]:
+    """Two who have changed the same volume, of whom ann has pushed."""
+    ann, bob = user(capsys, store / "../ann", store.as_uri()), user(capsys, store / "../bob", store.as_uri())
+    ann.sql_made("v")
+    ann.ok("push", "v")
+    bob.ok("clone", "v")
+    ann.sql("v", ann_does)
+    ann.ok("push", "v")
+    bob.sql("v", bob_does)
+    return ann, bob
+
+
 @contextmanager
 def syncing_process(of: Command) -> Generator[subprocess.Popen[str]]:
     """It ends with the test, however that ends."""
@@ -403,13 +415,7 @@ def test_a_diverged_volume_stops_no_other(
 
 
 def test_the_callers_own_way_out_may_fail(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ann, bob = user(capsys, store / "../ann", store.as_uri()), user(capsys, store / "../bob", store.as_uri())
-    ann.sql_made("v")
-    ann.ok("push", "v")
-    bob.ok("clone", "v")
-    for each, number in ((ann, 4), (bob, 5)):
-        each.sql("v", f"INSERT INTO t VALUES ({number}, 'x')")
-    ann.ok("push", "v")
+    _, bob = diverged(store, capsys, "INSERT INTO t VALUES (4, 'x')", "INSERT INTO t VALUES (5, 'x')")
     tried = threading.Event()
 
     def broken(_edge: divergence.Home, _volume: object) -> str:
@@ -425,13 +431,7 @@ def test_the_callers_own_way_out_may_fail(store: Path, capsys: pytest.CaptureFix
 def test_what_a_way_out_commits_is_pushed_though_it_was_seen_before_that_ended(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ann, bob = user(capsys, store / "../ann", store.as_uri()), user(capsys, store / "../bob", store.as_uri())
-    ann.sql_made("v")
-    ann.ok("push", "v")
-    bob.ok("clone", "v")
-    for each, number in ((ann, 1), (bob, 2)):
-        each.sql("v", f"UPDATE t SET b = 'new' WHERE a = {number}")
-    ann.ok("push", "v")
+    ann, bob = diverged(store, capsys, "UPDATE t SET b = 'new' WHERE a = 1", "UPDATE t SET b = 'new' WHERE a = 2")
     seen = threading.Event()
 
     class Slots(PollSlots):
@@ -453,13 +453,7 @@ def test_what_a_way_out_commits_is_pushed_though_it_was_seen_before_that_ended(
 def test_what_diverged_is_replayed_unless_both_changed_a_row(
     store: Path, capsys: pytest.CaptureFixture[str], row: int
 ) -> None:
-    ann, bob = user(capsys, store / "../ann", store.as_uri()), user(capsys, store / "../bob", store.as_uri())
-    ann.sql_made("v")
-    ann.ok("push", "v")
-    bob.ok("clone", "v")
-    ann.sql("v", "UPDATE t SET b = 'ann' WHERE a = 1")
-    ann.ok("push", "v")
-    bob.sql("v", f"UPDATE t SET b = 'bob' WHERE a = {row}")
+    ann, bob = diverged(store, capsys, "UPDATE t SET b = 'ann' WHERE a = 1", f"UPDATE t SET b = 'bob' WHERE a = {row}")
     with bob.start("autosync", "--on-diverged", "replay") as child:
         try:
             assert child.stderr is not None

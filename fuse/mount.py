@@ -151,14 +151,14 @@ class Mount:
                 nursery.cancel_scope.cancel()
 
     async def _make_tree(self) -> None:
-        # In this order: a change between the two is seen at the first look.
-        version, entries, maker = self.namespace.version(), list(self.namespace.entries()), None
+        look = self.namespace.look({})
+        entries, maker = look.entries, None
         if self.options.past:
             lsn, at = self.options.lsn, self.options.at
             past = await trio.to_thread.run_sync(lambda: look_back(self.edge, self.namespace, entries, lsn=lsn, at=at))
             entries, maker = [entry for entry in entries if entry.kind != "file" or entry.name in past], files_of(past)
         tree = Tree(self, (os.getuid(), os.getgid()), maker)
-        self.naming = Naming(tree, self.namespace, self.edge, version, follows=not self.options.past)
+        self.naming = Naming(tree, self.namespace, self.edge, look, follows=not self.options.past)
         for entry in entries:
             tree.take(entry)
         if not self.read_only:
@@ -174,7 +174,7 @@ class Mount:
         def owned(mode: int) -> Attributes:
             return Attributes(mode=mode, uid=tree.owner[0], gid=tree.owner[1], atime_ns=now, mtime_ns=now, ctime_ns=now)
 
-        folder = Directory(tree.number(), owned(stat.S_IFDIR | 0o755), explicit=True)
+        folder = Directory(tree.number(), owned(stat.S_IFDIR | 0o755))
         tree.add(tree.root, FOLDER, folder)
         for name, virtual in virtual_files(self.verbs.answer).items():
             tree.add(folder, name, VirtualNode(tree.number(), owned(virtual.mode), virtual))

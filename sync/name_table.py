@@ -329,6 +329,11 @@ class NameTable:
         yield from self.volumes()
         yield from self.environment.records(self.txn, "places", PlaceRecord)
 
+    def hashes(self) -> dict[bytes, int]:
+        """Of everything, by id; within this process alike for what is alike."""
+        tables = (self._tables.volumes, self._tables.places)
+        return {key: hash(raw) for table in tables for key, raw in self.txn.cursor(table)}
+
     def volumes(self) -> Iterator[VolumeRecord]:
         """By id; those that are gone too."""
         return self.environment.records(self.txn, "volumes", VolumeRecord)

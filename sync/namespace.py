@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -42,6 +42,8 @@ from .volume import Volume
 
 
 class Entry(NamedTuple):
+    id: bytes
+    """Its record's: it keeps it wherever it is moved."""
     name: str
     kind: Kind
     vid: bytes
@@ -59,6 +61,18 @@ class Entry(NamedTuple):
     def here(self) -> bool:
         """False: a file of the remote that is no volume of this home yet; `adopt` makes it one."""
         return self.kind != "file" or self.head is not None
+
+
+class Look(NamedTuple):
+    """What the names are at one moment, told as far as it isn't what was seen before."""
+
+    version: int
+    seen: dict[bytes, int]
+    """Of everything that there is, by id, a hash within this process."""
+    entries: list[Entry]
+    """Those that are new, or not what they were; by name."""
+    retired: set[bytes]
+    """Ids of those of them that have a name of Budwood's own by now, and are no entries."""
 
 
 class Namespace:
@@ -82,18 +96,36 @@ class Namespace:
             found = [self._entry(txn, tail, record) for record in records if not is_reserved(record.name)]
         return iter(sorted(found, key=lambda entry: entry.name))
 
+    def look(self, seen: Mapping[bytes, int], again: Iterable[bytes] = ()) -> Look:
+        """What has changed since a look that had `seen` this; the entries with the ids `again` are told in any case.
+        It costs what has changed, and next to nothing for each other name.
+        """
+        with self._environment.look() as (txn, tail):
+            names = NameTable(self._environment, txn)
+            now = names.hashes()
+            changed = {key for key, value in now.items() if seen.get(key) != value} | (now.keys() & set(again))
+            entries, retired = [], set[bytes]()
+            for key in changed:
+                record = names.load(key)
+                if record is None or is_reserved(record.name):
+                    retired.add(key)
+                else:
+                    entries.append(self._entry(txn, tail, record))
+            version = names.version()
+        return Look(version, now, sorted(entries, key=lambda entry: entry.name), retired)
+
     def entry(self, name: str) -> Entry | None:
         with self._environment.look() as (txn, tail):
             record = NameTable(self._environment, txn).visible(name)
             return None if record is None else self._entry(txn, tail, record)
 
-    def make_directory(self, name: str, attributes: Attributes) -> None:
-        """Raises AlreadyExists, BadInput. It may have names below it already."""
-        self._make(name, "directory", attributes)
+    def make_directory(self, name: str, attributes: Attributes) -> bytes:
+        """The id of its entry. Raises AlreadyExists, BadInput. It may have names below it already."""
+        return self._make(name, "directory", attributes)
 
-    def make_link(self, name: str, attributes: Attributes) -> None:
-        """A symbolic link to `attributes.link`. Raises AlreadyExists, BadInput."""
-        self._make(name, "link", attributes)
+    def make_link(self, name: str, attributes: Attributes) -> bytes:
+        """A symbolic link to `attributes.link`; the id of its entry. Raises AlreadyExists, BadInput."""
+        return self._make(name, "link", attributes)
 
     def make_file(self, name: str, attributes: Attributes) -> Volume:
         """An empty volume. Raises AlreadyExists, BadInput."""
@@ -123,9 +155,10 @@ class Namespace:
 
         self._change(change)
 
-    def move(self, old: str, new: str, *, replace: bool = False) -> None:
+    def move(self, old: str, new: str, *, replace: bool = False, directory: bool = False) -> None:
         """A file, a link, or a directory with all that lies below it; open files go on. `replace`: what is called `new`
-        goes as by `remove`, in the same transaction.
+        goes as by `remove`, in the same transaction. Of a file that shares its name with a directory the file is moved,
+        or else the `directory`.
 
         Raises NotFound; AlreadyExists if `new` is taken, or is a directory that something lies below; BadInput for a
         move to below itself, or one that makes a name longer than any may be.
@@ -137,12 +170,13 @@ class Namespace:
         def change(names: NameTable) -> None:
             moving = list(names.below(old))
             own = names.find(old)
+            if directory and own is not None and own.kind != "directory":
+                own = None
             if is_reserved(old) or (own is None and not moving):
                 raise NotFound(f"there is no {old!r} here")
             if new == old:
                 return
             _make_room(names, new, own, replace)
-            # A file that shares its name with a directory moves alone.
             if own is not None and own.kind != "directory":
                 moving = []
             if own is not None:
@@ -227,7 +261,7 @@ class Namespace:
         with self._one_at_a_time, names_lock(self._environment.home):
             yield self._connection()
 
-    def _make(self, name: str, kind: Kind, attributes: Attributes) -> None:
+    def _make(self, name: str, kind: Kind, attributes: Attributes) -> bytes:
         _check_kind(name, kind, attributes)
         own = VolumeId.new().raw
         record = PlaceRecord(
@@ -239,6 +273,7 @@ class Namespace:
             names.add(record)
 
         self._change(add)
+        return own
 
     def _change(self, change: Callable[[NameTable], None]) -> None:
         """One transaction, which lands whole or, where it raises, not at all."""
@@ -260,10 +295,10 @@ class Namespace:
             head = unpack_head(record.vid, raw) if part is None else part.head
             if head.unpushed:
                 attributes = self._written(txn, part, record.vid, head, attributes)
-            return Entry(record.name, "file", record.vid, attributes, head.length, head.unpushed, head)
+            return Entry(record.id, record.name, "file", record.vid, attributes, head.length, head.unpushed, head)
         kind = record.kind
         length = attributes.size if kind == "file" else len(attributes.link.encode())
-        return Entry(record.name, kind, record.target, attributes, length, 0, None)
+        return Entry(record.id, record.name, kind, record.target, attributes, length, 0, None)
 
     def _written(self, txn: Txn, part: VolumeTail | None, vid: bytes, head: Head, attributes: Attributes) -> Attributes:
         """A crash may have come between a commit and what the name tells of it."""

@@ -102,11 +102,9 @@ class HomeWatch:
         await self._naming.refresh()
 
     def _follow(self, vids: set[bytes], heads: dict[bytes, bytes], nursery: trio.Nursery) -> None:
-        files = {file.vid: file for file in self._naming.tree.files() if file.vid in vids and not file.stale}
-        self._behind &= heads.keys()
-        for vid, file in files.items():
-            head = unpack_head(vid, heads[vid])
-            if file.parent is None or file.shows(head):
+        for vid in vids:
+            file, head = self._naming.tree.file_of(vid), unpack_head(vid, heads[vid])
+            if file is None or file.stale or file.shows(head):
                 self._behind.discard(vid)
             elif vid not in self._behind:
                 # It may be a change of ours that isn't shown yet: then it is at the next look.

@@ -45,10 +45,8 @@ class Moving:
 
     def find(self, vid: bytes) -> File | None:
         """The file that stands for a volume, if one does."""
-        for file in self._naming.tree.files():
-            if file.vid == vid and not file.stale and file.parent is not None:
-                return file
-        return None
+        file = self._naming.tree.file_of(vid)
+        return None if file is None or file.stale else file
 
     async def move(
         self,

@@ -22,10 +22,12 @@ _BLOCK: Final = 512
 class Node:
     """Not in the tree (`parent` is None): unlinked, and alive only while someone has it open or remembers it."""
 
-    __slots__ = ("_stored", "atime", "ctime", "gid", "ino", "lookups", "mode", "mtime", "name", "parent", "uid")
+    __slots__ = ("_stored", "atime", "ctime", "gid", "id", "ino", "lookups", "mode", "mtime", "name", "parent", "uid")
 
     def __init__(self, ino: int, attributes: Attributes) -> None:
         self.ino = ino
+        self.id = b""
+        """Of its entry among the names, if it has one."""
         self.name = ""
         self.parent: Directory | None = None
         self.lookups = 0
@@ -94,15 +96,15 @@ class Node:
 
 
 class Directory(Node):
-    __slots__ = ("_directories", "children", "explicit", "listed")
+    """Without an id it is there because names lie below it."""
 
-    def __init__(self, ino: int, attributes: Attributes, *, explicit: bool) -> None:
+    __slots__ = ("_directories", "children", "listed")
+
+    def __init__(self, ino: int, attributes: Attributes) -> None:
         super().__init__(ino, attributes)
         self.children: dict[str, Node] = {}
         self._directories = 0
         """How many of them are directories: each change of a file asks for the links of its own."""
-        self.explicit = explicit
-        """Whether it has an entry of its own among the names; else it is there because names lie below it."""
         self.listed = 0.0
         """When a program read it last, by the monotonic clock."""
 

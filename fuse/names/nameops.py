@@ -20,10 +20,10 @@ import trio
 
 from ...sync.attributes import Attributes
 from ...sync.edge import Edge
-from ...sync.namespace import Entry, Namespace
+from ...sync.namespace import Look, Namespace
 from ...sync.tables import Head
 from ...sync.volume import Volume
-from ...volume.errors import BudwoodError
+from ...volume.errors import AlreadyExists, BudwoodError
 from ...volume.ids import check_name
 from ..files.image import Image
 from ..files.inodes import Directory, Link, Node
@@ -68,12 +68,15 @@ def _found(find: Callable[[str], Volume], path: str) -> tuple[Volume, Head]:
 class Naming:
     """For the mount's event loop."""
 
-    def __init__(self, tree: Tree, namespace: Namespace, edge: Edge, version: int, *, follows: bool = True) -> None:
+    def __init__(self, tree: Tree, namespace: Namespace, edge: Edge, look: Look, *, follows: bool = True) -> None:
+        """`look`: what the tree was made of."""
         self.tree = tree
         self.namespace = namespace
         self.edge = edge
-        self.version = version
+        self.version = look.version
         """Of the namespace, as far as the tree has it."""
+        self._seen = look.seen
+        """What is in the tree as others made it: what was changed here is looked at with the next change of theirs."""
         self._follows = follows
         """Whether what others change is taken in; the past stays what it was."""
         self._lock = QuickLock()
@@ -103,17 +106,25 @@ class Naming:
         async with self._lock:
             if self.namespace.version() == self.version:
                 return False
-            version, entries = await trio.to_thread.run_sync(self._look)
-            self.tree.refresh(entries)
-            self.version = version
+            await self._look()
             return True
 
-    def _look(self) -> tuple[int, list[Entry]]:
-        # In this order: a change between the two is seen at the next look.
-        return self.namespace.version(), list(self.namespace.entries())
+    async def _look(self) -> None:
+        """The caller holds the lock."""
+        hidden = list(self.tree.hidden.values())
+        look = await trio.to_thread.run_sync(self.namespace.look, self._seen, hidden)
+        self.tree.refresh(look)
+        self._seen, self.version = look.seen, look.version
 
-    async def _change(self, work: Callable[[], T]) -> T:
-        """In a thread; the caller holds the lock."""
+    async def _uncover(self) -> None:
+        """Show what was hidden by a name that has gone."""
+        if self.tree.hidden:
+            await self._look()
+
+    async def _change(self, work: Callable[[], T], *changed: Node | None) -> T:
+        """In a thread; the caller holds the lock. The nodes whose entries are `changed` are looked at again, whatever
+        others make of them.
+        """
 
         def change() -> tuple[int, T]:
             result = work()
@@ -121,6 +132,9 @@ class Naming:
 
         version, result = await trio.to_thread.run_sync(change)
         self._unflushed = True
+        for node in changed:
+            if node is not None:
+                self._seen.pop(node.id, None)
         if version == self.version + 1:
             self.version = version
         return result
@@ -146,6 +160,8 @@ class Naming:
                     await self.refresh()
                     raise pyfuse3.FUSEError(errno.ESTALE)
                 file.image.learn(volume, head)
+                if file.parent is not None:
+                    self.tree.identify(file, file.vid)
             finally:
                 self._coming.pop(file).set()
 
@@ -174,7 +190,7 @@ class Naming:
             volume = await self._change(lambda: self.namespace.make_file(path, attributes))
             file = File(self.tree.number(), attributes, self.tree.services, volume.id.raw, Image(self.tree.services, 0))
             file.image.learn(volume, volume.local.peek())
-            self.tree.add(parent, name, file)
+            self.tree.add(parent, name, file, file.vid)
             return file
 
     async def make_directory(self, parent: Directory, name: str, mode: int, ctx: pyfuse3.RequestContext) -> Directory:
@@ -182,9 +198,9 @@ class Naming:
         attributes = _fresh(parent, stat.S_IFDIR | stat.S_IMODE(mode), ctx)
         async with self._lock:
             self._free(parent, name)
-            await self._change(lambda: self.namespace.make_directory(path, attributes))
-            directory = Directory(self.tree.number(), attributes, explicit=True)
-            self.tree.add(parent, name, directory)
+            key = await self._change(lambda: self.namespace.make_directory(path, attributes))
+            directory = Directory(self.tree.number(), attributes)
+            self.tree.add(parent, name, directory, key)
             return directory
 
     async def make_link(self, parent: Directory, name: str, target: str, ctx: pyfuse3.RequestContext) -> Link:
@@ -192,9 +208,9 @@ class Naming:
         attributes = msgspec.structs.replace(_fresh(parent, stat.S_IFLNK | 0o777, ctx), link=target)
         async with self._lock:
             self._free(parent, name)
-            await self._change(lambda: self.namespace.make_link(path, attributes))
+            key = await self._change(lambda: self.namespace.make_link(path, attributes))
             link = Link(self.tree.number(), attributes)
-            self.tree.add(parent, name, link)
+            self.tree.add(parent, name, link, key)
             return link
 
     def make_sidecar(
@@ -248,7 +264,7 @@ class Naming:
             async with self._lock:
                 node = self._child(parent, name)
                 await self._hold(parent)
-                await self._change(lambda: self.namespace.remove(node.path))
+                await self._change(lambda: self.namespace.remove(node.path), node)
                 self._lose(node)
             await self._after_unlink(node)
         else:
@@ -278,9 +294,10 @@ class Naming:
             if self.is_ours(node):
                 raise pyfuse3.FUSEError(errno.EPERM)
             await self._hold(parent)
-            if node.explicit:
-                await self._change(lambda: self.namespace.remove(node.path))
+            if node.id:
+                await self._change(lambda: self.namespace.remove(node.path), node)
             self.tree.drop(node)
+            await self._uncover()
 
     def _lose(self, node: Node) -> None:
         if isinstance(node, File):
@@ -314,17 +331,34 @@ class Naming:
             self._check_rename(node, over, new_parent)
             path = self._path(new_parent, new_name)
             await self._hold(parent)
-            if not (isinstance(node, Directory) and not node.explicit and not node.children):
-                await self._change(lambda: self.namespace.move(node.path, path, replace=over is not None))
+            key = await self._move(node, path, over)
             if over is not None:
                 self._lose(over)
             if isinstance(node, File):
                 self.tree.take_along(node, new_parent, new_name)
             parent.drop(name)
             new_parent.add(new_name, node)
+            self.tree.identify(node, key)
             node.ctime = time.time_ns()
+            await self._uncover()
         if over is not None:
             await self._after_unlink(over)
+
+    async def _move(self, node: Node, path: str, over: Node | None) -> bytes:
+        """Among the names; the id of its entry from then on."""
+        if not isinstance(node, Directory):
+            await self._change(lambda: self.namespace.move(node.path, path, replace=over is not None), node, over)
+        elif node.id or node.children:
+            changed = [node, over, *self.tree.below(node)]
+            await self._change(
+                lambda: self.namespace.move(node.path, path, replace=over is not None, directory=True), *changed
+            )
+        elif over is None:
+            return await self._change(lambda: self.namespace.make_directory(path, node.attributes))
+        else:
+            await self._change(lambda: self.namespace.set_attributes(path, node.attributes), over)
+            return over.id
+        return node.id
 
     def _check_rename(self, node: Node, over: Node | None, new_parent: Directory) -> None:
         if not isinstance(node, File | Link | Directory) or self.is_ours(node) or self.is_ours(new_parent):
@@ -352,11 +386,14 @@ class Naming:
             path, attributes = node.path, node.attributes
             if node.parent is None:
                 return
-            if isinstance(node, Directory) and not node.explicit:
-                await self._change(lambda: self.namespace.make_directory(path, attributes))
-                node.explicit = True
-            else:
-                await self._change(lambda: self.namespace.set_attributes(path, attributes))
+            if node.id or not isinstance(node, Directory):
+                await self._change(lambda: self.namespace.set_attributes(path, attributes), node)
+                return
+            try:
+                await self._record(node)
+            except AlreadyExists as error:
+                log.warning("the directory %r has no attributes of its own: %s", path, error)
+                raise pyfuse3.FUSEError(errno.EPERM) from None
 
     def store_attributes_soon(self, file: File) -> None:
         """A file was written: the names shall tell its length and time, together with those of others, in a moment."""
@@ -367,9 +404,10 @@ class Naming:
     async def store_attributes(self) -> None:
         async with self._lock:
             unstored, self._unstored = self._unstored, set()
-            told = {file.path: file.attributes for file in unstored if file.parent is not None}
+            named = [file for file in unstored if file.parent is not None]
+            told = {file.path: file.attributes for file in named}
             if told:
-                await self._change(lambda: self.namespace.set_attributes_of(told))
+                await self._change(lambda: self.namespace.set_attributes_of(told), *named)
         for file in unstored:
             if file.held_mtime is not None:
                 file.held_mtime = None
@@ -386,11 +424,20 @@ class Naming:
     # Within
 
     async def _hold(self, directory: Directory) -> None:
-        """A directory that is there because of names below it stays when the last of them goes, as programs expect."""
-        if directory is not self.tree.root and not directory.explicit and len(directory.children) == 1:
-            attributes = directory.attributes
-            await self._change(lambda: self.namespace.make_directory(directory.path, attributes))
-            directory.explicit = True
+        """A directory that is there because of names below it stays when the last of them goes, as programs expect: as
+        long as this mount does, where a volume has its name, too.
+        """
+        if directory is self.tree.root or directory.id or len(directory.children) > 1:
+            return
+        try:
+            await self._record(directory)
+        except AlreadyExists:
+            self.tree.held.append(directory)
+
+    async def _record(self, directory: Directory) -> None:
+        """Raises AlreadyExists."""
+        path, attributes = directory.path, directory.attributes
+        self.tree.identify(directory, await self._change(lambda: self.namespace.make_directory(path, attributes)))
 
     def _child(self, parent: Directory, name: str) -> Node:
         node = parent.children.get(name)

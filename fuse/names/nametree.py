@@ -2,10 +2,10 @@
 
 It is made from the namespace when the mount starts, without reading a volume, and changed together with it: first the
 namespace, which is on the disk, then the tree. What other processes and the remote change of the names comes in through
-`refresh`.
+`refresh`, which looks at what was changed alone: a node is found by the id of its entry.
 
-A name may be a volume and have names below it (a, a/b). The tree shows the directory; the volume is `hidden` until one
-of the two is given another name.
+A name may be a volume and have names below it (a, a/b). The tree shows the directory; the volume is `hidden` until the
+directory goes, or one of the two is given another name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import pyfuse3
 
 from ...sync.attributes import Attributes
-from ...sync.namespace import Entry
+from ...sync.namespace import Entry, Look
 from ..files.image import Image
 from ..files.inodes import Directory, Link, Node
 from ..files.invalidate import forget_attributes, forget_entry
@@ -44,12 +44,18 @@ class Tree:
         self._file = file or _file
         self.owner = owner
         self.made = time.time_ns()
-        self.hidden: list[str] = []
+        self.hidden: dict[str, bytes] = {}
+        """What a directory hides: by its name, the id of its entry."""
+        self.held: list[Directory] = []
+        """Directories that nothing makes one any more, but for programs that expect them still."""
         self._made: list[Directory] = []
         """Directories that names below them made."""
         self.nodes: dict[int, Node] = {}
+        """By inode number: those that are in the tree, and those that someone knows still."""
+        self._named: dict[bytes, Node] = {}
+        """Those that are in the tree, by the id of their entry."""
         self._last = int(pyfuse3.ROOT_INODE)
-        self.root = Directory(self._last, self._attributes(Attributes(mode=_DIRECTORY)), explicit=True)
+        self.root = Directory(self._last, self._attributes(Attributes(mode=_DIRECTORY)))
         self.nodes[self._last] = self.root
 
     def number(self) -> int:
@@ -65,8 +71,25 @@ class Tree:
 
     def discard(self, node: Node) -> None:
         """Drop a node that nobody can reach any more."""
-        if node.parent is None and node.lookups <= 0 and not node.open_handles and node is not self.root:
+        if node.parent is not None or node is self.root:
+            return
+        if self._named.get(node.id) is node:
+            del self._named[node.id]
+        if node.lookups <= 0 and not node.open_handles:
             self.nodes.pop(node.ino, None)
+
+    def identify(self, node: Node, key: bytes) -> None:
+        """A node that is in the tree has the entry with this id; without one, it has none any more."""
+        if self._named.get(node.id) is node:
+            del self._named[node.id]
+        node.id = key
+        if key:
+            self._named[key] = node
+
+    def file_of(self, vid: bytes) -> File | None:
+        """The file that stands for a volume of this home, if one does."""
+        node = self._named.get(vid)
+        return node if isinstance(node, File) else None
 
     def find(self, path: str) -> Node | None:
         node: Node = self.root
@@ -75,6 +98,13 @@ class Tree:
                 return None
             node = node.children[part]
         return node
+
+    def below(self, directory: Directory) -> Iterator[Node]:
+        """Whatever has a name below it."""
+        for child in directory.children.values():
+            yield child
+            if isinstance(child, Directory):
+                yield from self.below(child)
 
     def files(self) -> Iterator[File]:
         return (node for node in list(self.nodes.values()) if isinstance(node, File))
@@ -85,19 +115,20 @@ class Tree:
         """Give an entry its node; None for a volume that a directory hides."""
         parent, name = self._parent_of(entry.name)
         standing = parent.children.get(name)
-        if entry.kind == "directory" or isinstance(standing, Directory):
-            if entry.kind != "directory":
-                self.hidden.append(entry.name)
-                return None
+        if entry.kind == "directory":
             return self._take_directory(parent, name, entry, standing)
+        if isinstance(standing, Directory):
+            self.hidden[entry.name] = entry.id
+            return None
         attributes = self._attributes(entry.attributes)
         if entry.kind == "link":
-            return self.add(parent, name, Link(self.number(), attributes), told=True)
-        return self.add(parent, name, self._file(self.number(), attributes, self.services, entry), told=True)
+            return self.add(parent, name, Link(self.number(), attributes), entry.id, told=True)
+        return self.add(parent, name, self._file(self.number(), attributes, self.services, entry), entry.id, told=True)
 
-    def add(self, parent: Directory, name: str, node: Node, *, told: bool = False) -> Node:
+    def add(self, parent: Directory, name: str, node: Node, key: bytes = b"", *, told: bool = False) -> Node:
         parent.add(name, node, told=told)
         self.nodes[node.ino] = node
+        self.identify(node, key)
         return node
 
     def renew(self, file: File) -> File | None:
@@ -110,7 +141,7 @@ class Tree:
         fresh.image.learn(volume, head)
         fresh.note_moved(head)
         self.drop(file)
-        self.add(parent, name, fresh)
+        self.add(parent, name, fresh, file.id)
         forget_entry(parent, name)
         return fresh
 
@@ -133,18 +164,14 @@ class Tree:
 
     def _take_directory(self, parent: Directory, name: str, entry: Entry, standing: Node | None) -> Directory:
         if isinstance(standing, Directory):
-            if standing.explicit:
-                self._take_attributes(standing, entry)
-            else:
-                standing.explicit = True
-                standing.set_attributes(self._attributes(entry.attributes))
-                self.services.background.start_soon(forget_attributes, standing)
+            self.identify(standing, entry.id)
+            standing.set_attributes(self._attributes(entry.attributes))
+            self.services.background.start_soon(forget_attributes, standing)
             return standing
         if standing is not None:
-            self.hidden.append(entry.name)
-            self.drop(standing)
-        directory = Directory(self.number(), self._attributes(entry.attributes), explicit=True)
-        self.add(parent, name, directory, told=True)
+            self._hide(standing)
+        directory = Directory(self.number(), self._attributes(entry.attributes))
+        self.add(parent, name, directory, entry.id, told=True)
         return directory
 
     def _parent_of(self, path: str) -> tuple[Directory, str]:
@@ -155,55 +182,85 @@ class Tree:
             child = node.children.get(part)
             if not isinstance(child, Directory):
                 if child is not None:
-                    self.hidden.append(child.path)
-                    self.drop(child)
-                child = Directory(self.number(), self._attributes(Attributes(mode=_DIRECTORY)), explicit=False)
+                    self._hide(child)
+                child = Directory(self.number(), self._attributes(Attributes(mode=_DIRECTORY)))
                 self.add(node, part, child, told=True)
                 self._made.append(child)
             node = child
         return node, name
+
+    def _hide(self, node: Node) -> None:
+        if node.id:
+            self.hidden[node.path] = node.id
+        self.drop(node)
 
     def _attributes(self, attributes: Attributes) -> Attributes:
         return attributes.seen_by(*self.owner, self.made)
 
     # What others changed
 
-    def refresh(self, entries: list[Entry]) -> None:
-        """Become what the namespace is. Files that are open go on, under another name or without one."""
+    def refresh(self, look: Look) -> None:
+        """Become what the namespace is; the look was at what is hidden, in any case. Files that are open go on, under
+        another name or without one.
+        """
         self.hidden.clear()
         self._made.clear()
-        wanted = {entry.name: entry for entry in entries}
-        named = [each for each in self.nodes.values() if isinstance(each, File | Link) and each.parent is not None]
-        astray: list[File | Link] = []
-        for node in named:
+        told = {entry.name: entry for entry in look.entries}
+        wanted = dict(told)
+        astray: list[Node] = []
+        gone = self._named.keys() - look.seen.keys()
+        keys = {entry.id for entry in look.entries} | look.retired | gone
+        for node in [self._named[key] for key in keys if key in self._named]:
             entry = wanted.get(node.path)
-            if entry is None or not self._is_still(node, entry):
+            if entry is None or not _is_still(node, entry):
                 astray.append(node)
             else:
                 del wanted[entry.name]
+                self.identify(node, entry.id)
                 self._take_attributes(node, entry)
-        elsewhere = {entry.vid: entry for entry in wanted.values() if entry.kind == "file"}
-        moved = [(node, elsewhere[node.vid]) for node in astray if isinstance(node, File) and node.vid in elsewhere]
-        for node, _ in moved:
-            # Kept from being discarded until it has its new place.
-            self._detach(node)
-        for node in astray:
-            if node.parent is not None:
-                self._lose(node)
-        for node, entry in moved:
-            if self._place(node, entry):
-                del wanted[entry.name]
+        left = self._move(astray, wanted)
         for entry in sorted(wanted.values(), key=lambda entry: entry.name):
-            standing = self.find(entry.name)
-            taken = self.take(entry)
-            # A directory that stands is never forgotten: programs that work in it would lose their way to it.
-            if taken is not None and taken is not standing and taken.parent is not None:
-                forget_entry(taken.parent, taken.name)
+            self._take_told(entry)
         for directory in self._made:
             if directory.parent is not None:
                 forget_entry(directory.parent, directory.name)
-        explicit = {entry.name for entry in entries if entry.kind == "directory"}
-        self._prune(self.root, explicit)
+        self._prune(left + [directory for directory in self.held if directory.path not in self.hidden])
+        self.held = [directory for directory in self.held if directory.path in self.hidden]
+        for name in [name for name in self.hidden if name in told and self.find(name) is None]:
+            del self.hidden[name]
+            self._take_told(told[name])
+
+    def _move(self, astray: list[Node], wanted: dict[str, Entry]) -> list[Directory]:
+        """Take what has another name there, or none, from its place; a file gets the one that is `wanted` for it. The
+        directories that may be there for nothing now.
+        """
+        elsewhere = {entry.vid: entry for entry in wanted.values() if entry.kind == "file"}
+        left, moved = [], []
+        for node in astray:
+            if isinstance(node, Directory):
+                # It stays as long as names lie below it.
+                self.identify(node, b"")
+                left.append(node)
+            elif node.parent is not None:
+                left.append(node.parent)
+                entry = elsewhere.get(node.vid) if isinstance(node, File) else None
+                if isinstance(node, File) and entry is not None and _is_still(node, entry):
+                    # Kept from being discarded until it has its new place.
+                    self._detach(node)
+                    moved.append((node, entry))
+                else:
+                    self._lose(node)
+        for file, entry in moved:
+            if self._place(file, entry):
+                del wanted[entry.name]
+        return left
+
+    def _take_told(self, entry: Entry) -> None:
+        standing = self.find(entry.name)
+        taken = self.take(entry)
+        # A directory that stands is never forgotten: programs that work in it would lose their way to it.
+        if taken is not None and taken is not standing and taken.parent is not None:
+            forget_entry(taken.parent, taken.name)
 
     def _detach(self, node: Node) -> None:
         parent, name = node.parent, node.name
@@ -219,16 +276,12 @@ class Tree:
             return False
         self.take_along(file, parent, name)
         parent.add(name, file)
+        self.identify(file, entry.id)
         self._take_attributes(file, entry)
         forget_entry(parent, name)
         return True
 
-    def _is_still(self, node: File | Link, entry: Entry) -> bool:
-        if isinstance(node, Link):
-            return entry.kind == "link" and entry.attributes.link == node.target
-        return entry.kind == "file" and node.vid == entry.vid
-
-    def _take_attributes(self, node: File | Link | Directory, entry: Entry) -> None:
+    def _take_attributes(self, node: Node, entry: Entry) -> None:
         attributes = self._attributes(entry.attributes)
         if (attributes.mode, attributes.uid, attributes.gid) != (node.mode, node.uid, node.gid) or (
             entry.attributes.mtime_ns > node.mtime
@@ -248,10 +301,19 @@ class Tree:
         self._detach(node)
         self.discard(node)
 
-    def _prune(self, directory: Directory, explicit: set[str]) -> None:
+    def _prune(self, directories: list[Directory]) -> None:
         """Directories that nothing makes one any more go."""
-        for child in [child for child in directory.children.values() if isinstance(child, Directory)]:
-            self._prune(child, explicit)
-            child.explicit = child.path in explicit
-            if not child.children and not child.explicit:
-                self._lose(child)
+        for directory in directories:
+            while directory.parent is not None and not directory.children and not directory.id:
+                above = directory.parent
+                self._lose(directory)
+                directory = above
+
+
+def _is_still(node: Node, entry: Entry) -> bool:
+    if isinstance(node, Link):
+        return entry.kind == "link" and entry.attributes.link == node.target
+    if isinstance(node, File):
+        # A volume that has left this home comes in anew; who has it open goes on with what there was.
+        return entry.kind == "file" and node.vid == entry.vid and (entry.here or not node.here)
+    return entry.kind == "directory"

@@ -27,7 +27,7 @@ def test_who_opens_a_directory_to_flush_it_wants_no_lengths() -> None:
     async def flush() -> None:
         pass
 
-    directory = Directory(1, Attributes(uid=0, gid=0, atime_ns=0, mtime_ns=0, ctime_ns=0), explicit=True)
+    directory = Directory(1, Attributes(uid=0, gid=0, atime_ns=0, mtime_ns=0, ctime_ns=0))
     naming: Any = SimpleNamespace(tree=SimpleNamespace(nodes={1: directory}), flush=flush)
 
     async def run() -> None:

@@ -1,0 +1,254 @@
+"""The tree of a mount, step by step: whatever programs in it, other processes and other homes do with its names, it
+becomes what the namespace is, and the kernel is told of all that it can't know.
+
+The mount's own naming and tree, over a real home and a real store, without a kernel: in its stead stands what it has
+been told. Names lie below names that are files, too. MOUNT_TREE_SEEDS=500 tries as many schedules.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pyfuse3
+import pytest
+import trio
+
+from budwood.fuse.files.inodes import Directory, Link, Node
+from budwood.fuse.files.regular import File
+from budwood.fuse.names import nametree
+from budwood.fuse.names.nameops import Naming
+from budwood.fuse.names.nametree import Tree
+from budwood.sync.attributes import Attributes
+from budwood.sync.edge import Edge
+from budwood.sync.edge import open as open_edge
+from budwood.sync.namespace import Namespace
+from budwood.volume import ids
+from budwood.volume.errors import BudwoodError
+
+SEEDS: Final = int(os.environ.get("MOUNT_TREE_SEEDS", "25"))
+STEPS: Final = 60
+NAMES: Final = ("a", "b", "a/b", "a/c", "b/c", "a/b/c", "c/d/e")
+CONTEXT: Final[Any] = SimpleNamespace(uid=os.getuid(), gid=os.getgid(), pid=0, umask=0)
+
+Shape = dict[str, tuple[str, object, int]]
+"""By path: the kind, what it leads to, the mode."""
+Known = dict[tuple[int, str], int]
+"""What a kernel that has looked everywhere knows: the inode of each name in each directory."""
+
+
+def nodes(directory: Directory) -> Iterator[Node]:
+    for child in directory.children.values():
+        yield child
+        if isinstance(child, Directory):
+            yield from nodes(child)
+
+
+def shape(tree: Tree) -> Shape:
+    found: Shape = {}
+    for node in nodes(tree.root):
+        if isinstance(node, File):
+            found[node.path] = ("file", node.vid, node.mode)
+        elif isinstance(node, Link):
+            found[node.path] = ("link", node.target, node.mode)
+        else:
+            found[node.path] = ("directory", bool(node.id), node.mode if node.id else 0)
+    return found
+
+
+class Schedule:
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        remote = (folder / "store").as_uri()
+        self.edges = [open_edge(home=folder / name, remote=remote) for name in ("home", "home", "far")]
+        self.edge, self.other, self.far = self.edges
+        self.others, self.away = Namespace(self.other), Namespace(self.far)
+        self.forgotten: set[tuple[int, str]] = set()
+        self.own: set[tuple[int, str]] = set()
+        """Names that the kernel knows of, since what it asked for changed them."""
+        self.naming = self._mounted()
+        self.known = self._look_everywhere()
+
+    def _mounted(self) -> Naming:
+        namespace = Namespace(self.edge)
+        look = namespace.look({})
+        tree = self._tree()
+        for entry in look.entries:
+            tree.take(entry)
+        return Naming(tree, namespace, self.edge, look)
+
+    def _tree(self) -> Tree:
+        background = SimpleNamespace(start_soon=lambda *_: None)
+        services: Any = SimpleNamespace(background=background, read_only=False, touched=lambda _: None)
+        return Tree(services, (os.getuid(), os.getgid()))
+
+    def _look_everywhere(self) -> Known:
+        tree = self.naming.tree
+        directories = [tree.root, *(node for node in nodes(tree.root) if isinstance(node, Directory))]
+        return {(each.ino, name): child.ino for each in directories for name, child in each.children.items()}
+
+    def forget(self, parent: Node, name: str) -> None:
+        self.forgotten.add((parent.ino, name))
+
+    async def run(self) -> None:
+        steps: list[Callable[[], Awaitable[None] | None]] = [
+            *[lambda: self._change_names(self.other, self.others)] * 4,
+            *[lambda: self._change_names(self.far, self.away)] * 2,
+            self._push_away,
+            self._pull,
+            *[self._program] * 6,
+            self._refresh,
+        ]
+        for _ in range(STEPS):
+            done = self.random.choice(steps)()
+            if done is not None:
+                await done
+            self._check_kernel()
+        await self._refresh()
+        for file in [node for node in nodes(self.naming.tree.root) if isinstance(node, File)]:
+            assert self.naming.tree.file_of(file.vid) is file or not file.here
+
+    # What others do
+
+    def _change_names(self, edge: Edge, names: Namespace) -> None:
+        name, other, mode = self.random.choice(NAMES), self.random.choice(NAMES), self.random.choice((0o600, 0o640))
+        known = [entry.name for entry in names.entries()]
+        some = self.random.choice(known) if known and self.random.random() < 0.7 else other
+        acts: list[Callable[[], object]] = [
+            lambda: names.make_file(name, _attributes(stat.S_IFREG | mode)),
+            lambda: names.make_directory(name, _attributes(stat.S_IFDIR | mode)),
+            lambda: names.make_link(name, _attributes(stat.S_IFLNK | 0o777, link=other)),
+            lambda: names.move(some, name, replace=bool(mode & 0o40), directory=self.random.random() < 0.5),
+            lambda: names.remove(some),
+            lambda: edge.rm(some, discard=True),
+            lambda: edge.volume(some),
+            lambda: self._set_mode(names, some, mode),
+        ]
+        try:
+            self.random.choice(acts)()
+        except BudwoodError:
+            # There is no such name, or there is one already.
+            pass
+
+    def _set_mode(self, names: Namespace, name: str, mode: int) -> None:
+        entry = names.entry(name)
+        if entry is not None:
+            of_kind = stat.S_IFMT(entry.attributes.mode)
+            names.set_attributes(name, _attributes(of_kind | mode, link=entry.attributes.link))
+
+    def _push_away(self) -> None:
+        self.away.push()
+
+    def _pull(self) -> None:
+        for names in (self.others, self.away):
+            names.push()
+            names.pull()
+
+    # What programs in the mount do
+
+    async def _program(self) -> None:
+        tree = self.naming.tree
+        every = [node for node in nodes(tree.root) if node.parent is not None]
+        directories = [tree.root, *(node for node in every if isinstance(node, Directory))]
+        parent, name = self.random.choice(directories), self.random.choice("abcde")
+        known = {(each.ino, child): node.ino for each in directories for child, node in each.children.items()}
+        node = self.random.choice(every) if every else None
+        acts: list[Callable[[], Awaitable[object]]] = [
+            lambda: self.naming.make_file(parent, name, 0o600, CONTEXT),
+            lambda: self.naming.make_directory(parent, name, 0o700, CONTEXT),
+            lambda: self.naming.make_link(parent, name, "target", CONTEXT),
+        ]
+        if node is not None and node.parent is not None:
+            above, own = node.parent, node.name
+            remove = self.naming.rmdir if isinstance(node, Directory) else self.naming.unlink
+            acts += [
+                *[lambda: remove(above, own)] * 2,
+                *[lambda: self._rename(above, own, parent, name)] * 2,
+                lambda: self._chmod(node),
+            ]
+            if isinstance(node, File):
+                acts.append(lambda: self.naming.bring(node))
+            self.own |= {(above.ino, own), (parent.ino, name)}
+        self.own.add((parent.ino, name))
+        fresh = self.naming.version == self.naming.namespace.version()
+        try:
+            await self.random.choice(acts)()
+        except (BudwoodError, pyfuse3.FUSEError):
+            # It isn't there, is there already, or isn't empty.
+            assert self._look_everywhere() == known or not fresh or tree.hidden
+        if fresh and self.naming.version == self.naming.namespace.version():
+            self._check_tree()
+
+    async def _rename(self, above: Directory, own: str, parent: Directory, name: str) -> None:
+        node = above.children[own]
+        inside: Node | None = parent
+        while inside is not None:
+            if inside is node:
+                # The kernel doesn't ask for that.
+                return
+            inside = inside.parent
+        await self.naming.rename(above, own, parent, name, 0)
+
+    async def _chmod(self, node: Node) -> None:
+        before = node.mode
+        node.mode = stat.S_IFMT(node.mode) | self.random.choice((0o700, 0o770))
+        try:
+            await self.naming.keep_attributes(node)
+        except pyfuse3.FUSEError:
+            node.mode = before
+
+    # What is to hold
+
+    async def _refresh(self) -> None:
+        await self.naming.refresh()
+        self._check_tree()
+
+    def _check_tree(self) -> None:
+        fresh = self._tree()
+        for entry in self.naming.namespace.entries():
+            fresh.take(entry)
+        told, wanted = shape(self.naming.tree), shape(fresh)
+        # A directory whose last name a program took away stays, where a file that it hides has its name: until it goes.
+        for path, node in [(node.path, node) for node in nodes(self.naming.tree.root)]:
+            if isinstance(node, Directory) and not node.id and not node.children and path in self.naming.tree.hidden:
+                wanted[path] = told[path]
+        assert told == wanted
+
+    def _check_kernel(self) -> None:
+        now = self._look_everywhere()
+        directories = {self.naming.tree.root.ino, *(ino for (_, _), ino in now.items())}
+        for key in self.known.keys() | now.keys():
+            if self.known.get(key) != now.get(key) and key[0] in directories and key[0] in self._directories_then:
+                assert key in self.forgotten | self.own, f"{key} is {now.get(key)}, and was {self.known.get(key)}"
+        self.known = now
+        self.forgotten.clear()
+        self.own.clear()
+
+    @property
+    def _directories_then(self) -> set[int]:
+        return {self.naming.tree.root.ino, *self.known.values()}
+
+
+def _attributes(mode: int, link: str = "") -> Attributes:
+    return Attributes(mode=mode, uid=os.getuid(), gid=os.getgid(), link=link)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_tree_becomes_what_the_names_are(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Names that two homes gave to different files are told apart by ids, which the seed decides, too.
+    noise, ticks = random.Random(seed), count(1_800_000_000_000_000_000, 1_000_000)
+    monkeypatch.setattr(ids, "os", SimpleNamespace(urandom=noise.randbytes))
+    monkeypatch.setattr(ids, "time", SimpleNamespace(time_ns=lambda: next(ticks)))
+    schedule = Schedule(tmp_path, seed)
+    monkeypatch.setattr(nametree, "forget_entry", schedule.forget)
+    try:
+        trio.run(schedule.run)
+    finally:
+        for edge in schedule.edges:
+            edge.close()

@@ -15,6 +15,7 @@ import budwood
 from budwood.fuse.host.lost_commits import losses, note_loss
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.namespace import Namespace
 from budwood.sync.verify import verify
 from budwood.volume.errors import Busy
 
@@ -145,6 +146,47 @@ def test_a_name_that_was_just_made_is_there(shared: Mount) -> None:
             wait_until(partial(removed, edge, f"moved {number}"))
             with pytest.raises(FileNotFoundError):
                 (shared.directory / f"moved {number}").read_bytes()
+
+
+def test_a_volume_that_a_directory_hides_appears_when_that_goes(shared: Mount) -> None:
+    """Whether programs remove or rename the directory, or other processes what is below it."""
+    with open_edge(home=shared.home, remote="") as edge:
+        for name in ("shop", "shop/archive", "desk", "desk/notes", "desk/more", "barn", "barn/hay"):
+            edge.create(name)
+        wait_until((shared.directory / "barn/hay").exists)
+        shop, desk, barn = (shared.directory / name for name in ("shop", "desk", "barn"))
+        (shop / "archive").unlink()
+        assert os.listdir(shop) == []
+        shop.rmdir()
+        wait_until(shop.is_file)
+
+        with pytest.raises(PermissionError):
+            desk.chmod(0o700)
+        desk.rename(shared.directory / "table")
+        wait_until(desk.is_file)
+        assert sorted(os.listdir(shared.directory / "table")) == ["more", "notes"]
+        (shared.directory / "table" / "notes").write_bytes(b"goes on")
+
+        edge.rm("barn/hay")
+        wait_until(barn.is_file)
+        assert {"shop", "desk", "table/more", "table/notes", "barn"} <= {volume.name for volume in edge.volumes()}
+
+
+def test_a_volume_that_was_removed_from_the_home_alone_comes_back_as_the_remote_has_it(tmp_path: Path) -> None:
+    with mounted(tmp_path, remote=(tmp_path / "store").as_uri()) as mount:
+        path = mount.directory / "letter"
+        path.write_bytes(b"dear")
+        wait_until(lambda: mount.ask("status", "letter")[0]["remote_lsn"] == 1)
+        with path.open("rb") as file, open_edge(home=mount.home) as edge:
+            assert file.read(2) == b"de"
+            wait_until(lambda: removed(edge, "letter"))
+            # The remote has the name still, which comes back with its names.
+            wait_until(lambda: Namespace(edge).entry("letter"))
+            assert path.read_bytes() == b"dear"
+            assert file.read() == b"ar"
+            with path.open("ab") as appended:
+                appended.write(b" friend")
+            assert path.read_bytes() == b"dear friend"
 
 
 def test_its_time_moves_though_its_length_does_not_and_nobody_has_opened_it(shared: Mount) -> None:

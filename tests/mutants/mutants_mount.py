@@ -17,6 +17,7 @@ MOUNT_REQUESTS: Final = "tests/integration/test_mount_requests.py"
 MOUNT_BYTES: Final = "tests/integration/test_mount_bytes.py"
 MOUNT_ROOM: Final = "tests/integration/test_mount_room.py"
 MOUNT_OTHERS: Final = "tests/integration/test_mount_others.py"
+MOUNT_TREE: Final = "tests/property/test_mount_tree.py"
 WAL_DAMAGED: Final = "tests/fault/test_wal_damaged.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
@@ -413,5 +414,47 @@ MUTANTS: Final = (
         "            session.portal.give_back(session.aclose)\n",
         "            session.portal.call(session.aclose)\n",
         ("tests/integration/test_lite.py", "-k", "nobody_closed"),
+    ),
+    Mutant(
+        "what a mount made itself is not missed when others take it away",
+        "fuse/names/nametree.py",
+        "        gone = self._named.keys() - look.seen.keys()\n",
+        "        gone = set[bytes]()\n",
+        (MOUNT_TREE,),
+    ),
+    Mutant(
+        "a mount takes what it changed itself for what it saw last",
+        "fuse/names/nameops.py",
+        "                self._seen.pop(node.id, None)\n",
+        "                pass\n",
+        (MOUNT_TREE, "-k", "renamed_back"),
+    ),
+    Mutant(
+        "a volume that left the home stands for the remote's still",
+        "fuse/names/nametree.py",
+        "node.vid == entry.vid and (entry.here or not node.here)\n",
+        "node.vid == entry.vid\n",
+        (MOUNT_TREE,),
+    ),
+    Mutant(
+        "a hidden volume stays hidden when its directory goes",
+        "fuse/names/nametree.py",
+        "            self._take_told(told[name])\n",
+        "            self.hidden[name] = told[name].id\n",
+        (MOUNT_OTHERS, "-k", "directory_hides"),
+    ),
+    Mutant(
+        "a renamed directory takes the volume of its name along in its stead",
+        "sync/namespace.py",
+        '            if directory and own is not None and own.kind != "directory":\n',
+        "            if False:\n",
+        (MOUNT_OTHERS, "-k", "directory_hides"),
+    ),
+    Mutant(
+        "the kernel is not told of a directory that went with its last name",
+        "fuse/names/nametree.py",
+        "                self._lose(directory)\n",
+        "                self.drop(directory)\n",
+        (MOUNT_TREE,),
     ),
 )

@@ -11,6 +11,7 @@ import os
 import random
 import stat
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,6 +115,14 @@ class Schedule:
         for file in [node for node in nodes(self.naming.tree.root) if isinstance(node, File)]:
             assert self.naming.tree.file_of(file.vid) is file or not file.here
 
+    async def rename_and_back(self) -> None:
+        self.others.make_file("a", _attributes(stat.S_IFREG | 0o600))
+        await self._refresh()
+        root = self.naming.tree.root
+        await self.naming.rename(root, "a", root, "b", 0)
+        self.others.move("b", "a")
+        await self._refresh()
+
     # What others do
 
     def _change_names(self, edge: Edge, names: Namespace) -> None:
@@ -130,11 +139,9 @@ class Schedule:
             lambda: edge.volume(some),
             lambda: self._set_mode(names, some, mode),
         ]
-        try:
-            self.random.choice(acts)()
-        except BudwoodError:
+        with suppress(BudwoodError):
             # There is no such name, or there is one already.
-            pass
+            self.random.choice(acts)()
 
     def _set_mode(self, names: Namespace, name: str, mode: int) -> None:
         entry = names.entry(name)
@@ -239,16 +246,31 @@ def _attributes(mode: int, link: str = "") -> Attributes:
     return Attributes(mode=mode, uid=os.getuid(), gid=os.getgid(), link=link)
 
 
+@pytest.fixture
+def schedule_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Schedule]]:
+    made: list[Schedule] = []
+
+    def make(seed: int) -> Schedule:
+        # Names that two homes gave to different files are told apart by ids, which the seed decides, too.
+        noise, ticks = random.Random(seed), count(1_800_000_000_000_000_000, 1_000_000)
+        monkeypatch.setattr(ids, "os", SimpleNamespace(urandom=noise.randbytes))
+        monkeypatch.setattr(ids, "time", SimpleNamespace(time_ns=lambda: next(ticks)))
+        made.append(Schedule(tmp_path, seed))
+        monkeypatch.setattr(nametree, "forget_entry", made[-1].forget)
+        return made[-1]
+
+    yield make
+    for edge in made[0].edges:
+        edge.close()
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_the_tree_becomes_what_the_names_are(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Names that two homes gave to different files are told apart by ids, which the seed decides, too.
-    noise, ticks = random.Random(seed), count(1_800_000_000_000_000_000, 1_000_000)
-    monkeypatch.setattr(ids, "os", SimpleNamespace(urandom=noise.randbytes))
-    monkeypatch.setattr(ids, "time", SimpleNamespace(time_ns=lambda: next(ticks)))
-    schedule = Schedule(tmp_path, seed)
-    monkeypatch.setattr(nametree, "forget_entry", schedule.forget)
-    try:
-        trio.run(schedule.run)
-    finally:
-        for edge in schedule.edges:
-            edge.close()
+def test_the_tree_becomes_what_the_names_are(schedule_of: Callable[[int], Schedule], seed: int) -> None:
+    trio.run(schedule_of(seed).run)
+
+
+def test_what_a_program_renamed_and_others_renamed_back_has_its_old_name(
+    schedule_of: Callable[[int], Schedule],
+) -> None:
+    schedule = schedule_of(0)
+    trio.run(schedule.rename_and_back)

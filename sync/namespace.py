@@ -104,7 +104,8 @@ class Namespace:
             names = NameTable(self._environment, txn)
             now = names.hashes()
             changed = {key for key, value in now.items() if seen.get(key) != value} | (now.keys() & set(again))
-            entries, retired = [], set[bytes]()
+            entries: list[Entry] = []
+            retired: set[bytes] = set()
             for key in changed:
                 record = names.load(key)
                 if record is None or is_reserved(record.name):

@@ -160,8 +160,7 @@ class Naming:
                     await self.refresh()
                     raise pyfuse3.FUSEError(errno.ESTALE)
                 file.image.learn(volume, head)
-                if file.parent is not None:
-                    self.tree.identify(file, file.vid)
+                self.tree.identify(file, file.vid)
             finally:
                 self._coming.pop(file).set()
 

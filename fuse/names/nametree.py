@@ -79,11 +79,11 @@ class Tree:
             self.nodes.pop(node.ino, None)
 
     def identify(self, node: Node, key: bytes) -> None:
-        """A node that is in the tree has the entry with this id; without one, it has none any more."""
+        """A node has the entry with this id; without one, it has none any more."""
         if self._named.get(node.id) is node:
             del self._named[node.id]
         node.id = key
-        if key:
+        if key and node.parent is not None:
             self._named[key] = node
 
     def file_of(self, vid: bytes) -> File | None:
@@ -235,7 +235,8 @@ class Tree:
         directories that may be there for nothing now.
         """
         elsewhere = {entry.vid: entry for entry in wanted.values() if entry.kind == "file"}
-        left, moved = [], []
+        left: list[Directory] = []
+        moved: list[tuple[File, Entry]] = []
         for node in astray:
             if isinstance(node, Directory):
                 # It stays as long as names lie below it.

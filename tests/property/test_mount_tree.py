@@ -85,8 +85,8 @@ class Schedule:
         return Naming(tree, namespace, self.edge, look)
 
     def _tree(self) -> Tree:
-        background = SimpleNamespace(start_soon=lambda *_: None)
-        services: Any = SimpleNamespace(background=background, read_only=False, touched=lambda _: None)
+        background = SimpleNamespace(start_soon=_nobody_hears)
+        services: Any = SimpleNamespace(background=background, read_only=False, touched=_nobody_hears)
         return Tree(services, (os.getuid(), os.getgid()))
 
     def _look_everywhere(self) -> Known:
@@ -240,6 +240,10 @@ class Schedule:
     @property
     def _directories_then(self) -> set[int]:
         return {self.naming.tree.root.ino, *self.known.values()}
+
+
+def _nobody_hears(*_: object) -> None:
+    pass
 
 
 def _attributes(mode: int, link: str = "") -> Attributes:

@@ -18,6 +18,7 @@ import typer
 from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BadInput
 from .common_options import At, Context, Json, Lsn, argument, flag, option
+from .durations import seconds_of
 from .output import Column, printable, write_json, write_table
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ def spark_export(
     incremental: Annotated[bool, flag("--incremental", "Merge what changed since the LSN that stands there.")] = False,
     verify: Annotated[bool, flag("--verify", "Read both sides back and compare.")] = False,
     replace: Annotated[bool, flag("--replace", "Also what holds a newer LSN, or another volume.")] = False,
+    retain: Annotated[
+        str | None,
+        option("--retain", "AGE", "Of Delta and Iceberg, remove what was replaced longer ago: 30d, 12h."),
+    ] = None,
     given: Annotated[
         list[str] | None,
         option(
@@ -82,6 +87,7 @@ def spark_export(
                 incremental=incremental,
                 verify=verify,
                 replace=replace,
+                retain_seconds=None if retain is None else seconds_of(retain),
                 options=_options(given or ()),
                 catalog=catalog,
                 remote=context.remote,

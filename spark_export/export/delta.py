@@ -12,7 +12,7 @@ A commit takes the version after the one that its run saw when it began, or fail
 It skips no transaction by itself, so the state is compared here. OPTIMIZE, VACUUM and the like may be done to the table
 by anyone; but if somebody else changes its rows, the export refuses it, for a rerun would lose that work unsaid.
 
-Files that a commit took out stay for readers of older versions, until someone runs VACUUM.
+Files that a commit took out stay for readers of older versions, until a VACUUM (`retain`, or anyone's).
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _RUN: Final = "budwoodRun"
 _READERS: Final = 8
+_AGES: Final = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
+"""Properties that tell everyone's VACUUM for how long what was replaced is kept."""
 _EXACT_TEXT: Final = 32
 """Longer text has no least and greatest value in the statistics."""
 
@@ -158,6 +160,18 @@ class DeltaTarget:
     @_in_our_words
     def read(self) -> pa.RecordBatchReader:
         return plain(pa.RecordBatchReader.from_stream(self._there().scan()))
+
+    @_in_our_words
+    def retain(self, seconds: float) -> None:
+        table, hours = self._there(), math.ceil(seconds / 3600)
+        age = f"interval {hours} hours"
+        properties = table.metadata().configuration
+        wanted = {name: age for name in _AGES if properties.get(name) != age}
+        if wanted:
+            table.alter.set_table_properties(wanted)
+        # A vacuum is two commits: it waits until something is overdue by a tenth.
+        if table.vacuum(math.ceil(1.1 * hours), dry_run=True, enforce_retention_duration=False, full=True):
+            table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
 
     @_in_our_words
     def sweep(self) -> None:

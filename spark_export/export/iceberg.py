@@ -16,12 +16,13 @@ A commit lands on exactly the snapshot that its run saw when it began, or not at
 would put it on top of somebody else's, are off. Compaction may be done to the table by anyone; but if somebody else
 changes its rows, the export refuses it, for a rerun would lose that work unsaid.
 
-Files that a commit took out stay for older snapshots, until someone expires these and removes orphans. Paths in Iceberg
+Files that a commit took out stay for older snapshots, until these are expired (`retain`, or anyone). Paths in Iceberg
 are absolute: a table can't be moved by moving its folder.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ import pyarrow as pa
 from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
 from .arrow import footer, plain
 from .files import file_errors, join, local_path, locate, names_in, remove
+from .iceberg_expiry import Expiry
 from .runs import DATA, Runs
 from .target import METADATA_FOLDER, PROPERTY, DataFile, State
 
@@ -50,6 +52,7 @@ _RUN: Final = "budwood-run"
 _READERS: Final = 8
 _METADATA: Final = "metadata"
 _RETRIES: Final = "commit.retry.num-retries"
+_DELETE_METADATA: Final = "write.metadata.delete-after-commit.enabled"
 
 
 class IcebergTarget:
@@ -67,6 +70,7 @@ class IcebergTarget:
         self._identifier = (namespace or _namespace(parts[-2]), table or parts[-1])
         # pyiceberg takes a path as it is; of a file's URL it decodes nothing.
         self._place = str(local_path(self.url) or self.url.partition("?")[0])
+        self._expiry = Expiry(self.url, self._place)
         self._run = ""
         self._base: tuple[int, int] | None = None
 
@@ -128,10 +132,19 @@ class IcebergTarget:
         with self._opened() as (_, opened):
             return plain(self._there(opened).scan().to_arrow_batch_reader())
 
+    def retain(self, seconds: float) -> None:
+        with self._opened() as (_, opened):
+            table = self._there(opened)
+            table.metadata.properties[_RETRIES] = "0"
+            with self._checked_outcome():
+                self._expiry.expire(table, 1000 * seconds, time.time_ns() // 1_000_000)
+
     def sweep(self) -> None:
-        if not self._runs.unfinished():
+        if not self._runs.unfinished() and not self._expiry.unfinished():
             return
         with self._opened() as (_, table):
+            if table is not None:
+                self._expiry.remove_files(table)
 
             def committed(number: int, run: str) -> bool:
                 assert table is not None
@@ -235,7 +248,7 @@ class IcebergTarget:
         self._runs.keep(file.path for file in given)
         with self._checked_outcome():
             change = self._transaction(catalog, table, schema)
-            change.set_properties({PROPERTY: state.to_json()})
+            change.set_properties({PROPERTY: state.to_json(), **_upkeep(table)})
             self._snapshot(change, old, self._added(given, change), state)
             change.commit_transaction()
         self._base = None
@@ -261,10 +274,13 @@ class IcebergTarget:
         return change
 
     def _snapshot(self, change: Transaction, old: Sequence[IcebergFile], new: list[IcebergFile], state: State) -> None:
+        from .iceberg_manifests import keep_live_manifests
+
         said = {PROPERTY: state.to_json(), _RUN: self._run}
         snapshot = change.update_snapshot(snapshot_properties=said)
         with snapshot.overwrite() if old else snapshot.fast_append() as update:
             update.commit_uuid = _commit_id(self._runs.mark)
+            keep_live_manifests(update)
             for file in old:
                 update.delete_data_file(file)
             for file in new:
@@ -320,6 +336,12 @@ def check_library() -> None:
         import_module("pyiceberg.catalog.sql")
     except ImportError as error:
         raise UsageError("Iceberg needs the library pyiceberg: pip install 'budwood[lake]'") from error
+
+
+def _upkeep(table: Table | None) -> dict[str, str]:
+    """Properties that nobody has said otherwise of. Each commit writes all that is known of the table anew; the newest
+    of these files are kept, and not every one there ever was."""
+    return {} if table is not None and _DELETE_METADATA in table.properties else {_DELETE_METADATA: "true"}
 
 
 def _base(table: Table | None) -> tuple[int, int]:

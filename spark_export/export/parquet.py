@@ -125,6 +125,9 @@ class ParquetTarget:
             dataset = pads.dataset(path, filesystem=system, format="parquet")
             return dataset.scanner().to_reader()
 
+    def retain(self, seconds: float) -> None:
+        """It has no older versions."""
+
     def sweep(self) -> None:
         """Finish what a killed run had committed; remove what it hadn't."""
         intent = self._read(_INTENT)

@@ -62,6 +62,7 @@ class ExportSettings:
     compression: Compression
     split_bytes: int | None
     catalog: str
+    retain_seconds: float | None
 
 
 @dataclass(slots=True, eq=False)
@@ -262,6 +263,8 @@ class Pipeline:
                     target.replace(table.files, source.schema, after, force=self._settings.replace)
             COMMITTED()
             target.sweep()
+        if self._settings.retain_seconds is not None:
+            target.retain(self._settings.retain_seconds)
         table.seconds = time.monotonic() - self._begun
 
     def _clean_up(self, table: _TableExport) -> None:

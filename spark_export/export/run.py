@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Format = Literal["parquet", "delta", "iceberg"]
+_LEAST_RETAINED_SECONDS: Final = 3600.0
 FORMATS: Final[tuple[Format, ...]] = ("parquet", "delta", "iceberg")
 
 
@@ -69,6 +70,7 @@ def export(
     incremental: bool = False,
     verify: bool = False,
     replace: bool = False,
+    retain_seconds: float | None = None,
     compression: Compression = "zstd",
     split_bytes: int | None = None,
     catalog: str = "",
@@ -83,7 +85,8 @@ def export(
 
     `volumes` are names or patterns, as of an LSN, a time, or the snapshot that each calls `label`; `options` say how
     values are read, by the names of the source's options (typeMismatch, decimals, type.COLUMN); `catalog` is Iceberg's
-    (iceberg.py). `session` may be a function, which is called if Spark is needed; without one, the session that is
+    (iceberg.py). With `retain_seconds`, of 1 hour at least, versions of a Delta or Iceberg table that were replaced
+    longer ago go, with the files that only they have. `session` may be a function, which is called if Spark is needed; without one, the session that is
     active is taken, or one of this machine is started and ended. `progress` is told what is being done, and how many
     bytes of how many.
 
@@ -92,6 +95,8 @@ def export(
     """
     names = [volumes] if isinstance(volumes, str) else list(volumes)
     _check(names, format, compression, split_bytes)
+    if retain_seconds is not None and retain_seconds < _LEAST_RETAINED_SECONDS:
+        raise BadInput("versions of a table in a lake are retained for 1h at least: somebody may be reading them")
     _check_moment(names, lsn, at_ms, label, every)
     settings = ExportSettings(
         to=_folder(to),
@@ -104,6 +109,7 @@ def export(
         compression=compression,
         split_bytes=split_bytes,
         catalog=catalog,
+        retain_seconds=retain_seconds,
     )
     _check_library(format)
     chosen = list(choose(names, every=every, remote=remote, home=home, token=token))

@@ -138,6 +138,10 @@ class Target(Protocol):
         """All rows, by the format's own reader."""
         ...
 
+    def retain(self, seconds: float) -> None:
+        """Versions that were replaced longer ago may be read no more, and what only they have goes."""
+        ...
+
     def sweep(self) -> None:
         """Remove what runs that were killed left, and what this one needs no more. Nothing that a reader may be reading
         where the format keeps older versions."""

@@ -60,9 +60,13 @@ def open_target(format_: str, url: str) -> Target:
 
 
 def bring(format_: str, url: str, version: str) -> None:
-    lsn, rows = VERSIONS[version]
     target = open_target(format_, url)
     target.sweep()
+    if version == "retained":
+        # What stands there, and nothing of what was replaced.
+        target.retain(0)
+        return
+    lsn, rows = VERSIONS[version]
     export = Export(target, rows_a_file=ROWS_A_FILE, runs=iter([uuid.uuid4().int]))
     after = export.state(lsn, rows)
     if target.state() == after:

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from tests.lakes import Export, rows_of
 
 import budwood
+from budwood.spark_export.export.iceberg import CATALOG_FILE
+from budwood.spark_export.export.iceberg_catalog import CATALOG
 from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.results import Action
 from budwood.spark_export.export.run import Format, export
@@ -58,7 +61,12 @@ LAKE: Final = (
 
 LAKE_WHOLE: Final = (("first", WRITTEN), ("first", COMMITTED), ("replaced", "runs: files listed, not committed"))
 
-CUTS: Final = (PARQUET_FIRST, PARQUET_AGAIN, LAKE)
+EXPIRY: Final = (
+    "iceberg: files listed, snapshots not expired",
+    "iceberg: snapshots expired, files not removed",
+)
+
+CUTS: Final = (PARQUET_FIRST, PARQUET_AGAIN, LAKE, EXPIRY)
 
 CASES: Final = (
     *(("parquet", "first", point) for point in PARQUET_FIRST),
@@ -72,6 +80,35 @@ CASES: Final = (
 def expected(version: str) -> list[str]:
     target = ParquetTarget("file:///nowhere")
     return Export(target).expected(VERSIONS[version][1])
+
+
+@pytest.mark.parametrize("point", EXPIRY)
+def test_what_an_expiry_that_was_cut_off_leaves_goes_with_the_next_run(tmp_path: Path, point: str) -> None:
+    folder = tmp_path / "lake" / "shop" / "orders"
+    url = folder.as_uri()
+    for version in ("first", "merged"):
+        bring("iceberg", url, version)
+    before = set(folder.rglob("*"))
+    assert cut(point, CHILD, "iceberg", url, "retained") == []
+    assert rows_of(open_target("iceberg", url).read()) == expected("merged")
+    open_target("iceberg", url).sweep()
+    if point == EXPIRY[0]:
+        assert set(folder.rglob("*")) == before
+        bring("iceberg", url, "retained")
+    assert rows_of(open_target("iceberg", url).read()) == expected("merged")
+    assert only_what_is_read(tmp_path / "lake") == {"metadata", "data"}
+
+
+def only_what_is_read(lake: Path) -> set[str]:
+    """In which folders files lie that the table is made of; there are no others."""
+    with closing(SqlCatalog(CATALOG, uri=f"sqlite:///{lake / CATALOG_FILE}")) as catalog:
+        table = catalog.load_table(("shop", "orders"))
+        (snapshot,) = table.metadata.snapshots
+        read = {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))}
+        read |= {task.file.file_path for task in table.scan().plan_files()}
+    there = [path for path in (lake / "shop" / "orders").rglob("*") if path.suffix in (".avro", ".parquet")]
+    assert {str(path) for path in there} == read
+    return {path.relative_to(lake / "shop" / "orders").parts[0] for path in there}
 
 
 @pytest.mark.parametrize(("format_", "version", "point"), CASES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,24 @@ def test_a_log_that_is_damaged_is_said(folder: Path) -> None:
     (folder / "_delta_log" / f"{0:020}.json").write_bytes(b"{nonsense")
     with pytest.raises(BudwoodError, match="can't be read"):
         export.target.state()
+
+
+def test_what_was_replaced_long_ago_goes(folder: Path) -> None:
+    export, rows = exporter(folder), made(range(30))
+    export.replace(1, rows)
+    export.replace(2, made(range(20)))
+    export.target.retain(7200)
+    properties = DeltaTable(folder).metadata().configuration
+    assert properties["delta.deletedFileRetentionDuration"] == "interval 2 hours"
+    assert len(list(folder.rglob("*.parquet"))) == 5
+    versions = DeltaTable(folder).version()
+    export.target.retain(7200)
+    assert DeltaTable(folder).version() == versions
+    long_ago = time.time() - 3 * 3600
+    for path in folder.rglob("*.parquet"):
+        os.utime(path, (long_ago, long_ago))
+    export.target.retain(0)
+    assert len(list(folder.rglob("*.parquet"))) == 2
+    assert export.target.state() == export.state(2, made(range(20)))
+    export.merge(3, made(range(20)), made(range(21)))
+    assert rows_of(export.target.read()) == export.expected(made(range(21)))

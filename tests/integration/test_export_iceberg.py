@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, rows_of
 
+from budwood.spark_export.export import iceberg_manifests, incremental
 from budwood.spark_export.export.files import join
 from budwood.spark_export.export.iceberg import CATALOG_FILE, IcebergTarget
 from budwood.spark_export.export.iceberg_catalog import CATALOG
@@ -279,3 +280,54 @@ def test_a_catalog_that_is_not_known_is_said() -> None:
         IcebergTarget("s3://bucket/lake/shop/orders", catalog="nonsense://x").state()
     with pytest.raises(BadInput, match="names no table"):
         IcebergTarget("file:///orders")
+
+
+def test_a_snapshot_keeps_the_manifests_that_hold_files_and_no_others(lake: Path) -> None:
+    """Each commit reads them all."""
+    export, rows = exporter(lake, rows_a_file=1000), made(range(5))
+    export.replace(1, rows)
+    for lsn in range(2, 12):
+        before, rows = rows, made(range(5 * lsn))
+        export.merge(lsn, before, rows)
+    with table_of(lake) as table:
+        manifests = table.metadata.snapshots[-1].manifests(table.io)
+        assert [(each.added_files_count, each.deleted_files_count) for each in manifests] == [(1, 0), (0, 1)]
+        assert [len(snapshot.manifests(table.io)) for snapshot in table.metadata.snapshots][1:] == [2] * 10
+    assert rows_of(export.target.read()) == export.expected(rows)
+
+
+def test_many_manifests_become_one(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg_manifests, "_LEAST_MERGED", 4)
+    monkeypatch.setattr(incremental, "SMALL_BYTES", 1)
+    export, rows = exporter(lake, rows_a_file=1000), made(range(5))
+    export.replace(1, rows)
+    for lsn in range(2, 14):
+        before, rows = rows, made(range(5 * lsn))
+        export.merge(lsn, before, rows)
+    with table_of(lake) as table:
+        assert max(len(snapshot.manifests(table.io)) for snapshot in table.metadata.snapshots) <= 4
+        assert len(list(table.scan().plan_files())) == 13
+    assert rows_of(export.target.read()) == export.expected(rows)
+
+
+def test_what_was_replaced_long_ago_goes_but_for_what_has_a_name(lake: Path) -> None:
+    export, rows = exporter(lake), made(range(30))
+    export.replace(1, rows)
+    export.merge(2, rows, made(range(31)))
+    with table_of(lake) as table:
+        table.manage_snapshots().create_tag(table.metadata.snapshots[0].snapshot_id, "audited").commit()
+    export.replace(3, made(range(9)))
+    export.replace(4, made(range(7)))
+    folder = lake / "shop" / "orders"
+    before = set(folder.rglob("*"))
+    export.target.retain(3600)
+    assert set(folder.rglob("*")) == before
+    export.target.retain(0)
+    with table_of(lake) as table:
+        states = [each.summary.additional_properties["budwood"] for each in table.metadata.snapshots if each.summary]
+        assert [State.from_json(str(state), "").lsn for state in states] == [1, 4]
+        tagged = table.scan(snapshot_id=table.metadata.snapshots[0].snapshot_id).to_arrow_batch_reader()
+        assert rows_of(tagged) == export.expected(rows)
+    assert len(list(folder.rglob("*.parquet"))) == 4
+    export.merge(5, made(range(7)), made(range(8)))
+    assert rows_of(export.target.read()) == export.expected(made(range(8)))

@@ -32,6 +32,7 @@ ALL = (
     "waiters",
     "mount",
     "decode",
+    "lake_commits",
     "spark",
 )
 

@@ -1,9 +1,9 @@
 """Expiry: snapshots of an Iceberg table that were replaced long ago go, with the files that only they have.
 
 pyiceberg takes snapshots out of a table's metadata, and leaves their files. Here the files that no other snapshot has
-are listed first, in `_budwood/expired.json`; then the snapshots go, in one commit; then the files, and the list. Whoever
-comes next and finds a list goes on with it, with what no snapshot has by then: if the commit never came about, that is
-nothing.
+are listed first, in `_budwood/expired.json`; then the snapshots go, in one commit; then the files, and the list.
+Whoever comes next and finds a list goes on with it, with what no snapshot has by then: if the commit never came about,
+that is nothing.
 
 A snapshot that a branch or a tag names stays, and so does the current one. One goes when it was replaced so long ago,
 not when it was made: what was true at any moment since can be read.

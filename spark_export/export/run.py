@@ -85,10 +85,10 @@ def export(
 
     `volumes` are names or patterns, as of an LSN, a time, or the snapshot that each calls `label`; `options` say how
     values are read, by the names of the source's options (typeMismatch, decimals, type.COLUMN); `catalog` is Iceberg's
-    (iceberg.py). With `retain_seconds`, of 1 hour at least, versions of a Delta or Iceberg table that were replaced
-    longer ago go, with the files that only they have. `session` may be a function, which is called if Spark is needed; without one, the session that is
-    active is taken, or one of this machine is started and ended. `progress` is told what is being done, and how many
-    bytes of how many.
+    (iceberg.py). With `retain_seconds`, of an hour at least, versions of a Delta or Iceberg table that were replaced
+    longer ago go, with the files that only they have. `session` may be a function, which is called if Spark is needed;
+    without one, the session that is active is taken, or one of this machine is started and ended. `progress` is told
+    what is being done, and how many bytes of how many.
 
     Raises BadInput, NotFound and what else befalls all tables; Incomplete where some failed, and the error itself if
     there was but one.

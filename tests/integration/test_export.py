@@ -284,13 +284,20 @@ def test_what_cannot_be_merged_and_did_not_change_is_left_alone(spark: SparkSess
 
 @pytest.mark.parametrize("format_", [each for each in FORMATS if each != "parquet"])
 def test_the_other_formats_are_written_merged_and_verified(
-    spark: SparkSession, edge: Edge, lake: Path, format_: Format
+    spark: SparkSession, edge: Edge, lake: Path, format_: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("deltalake" if format_ == "delta" else "pyiceberg")
 
-    def run() -> dict[str, Action]:
+    def run(retain_seconds: float | None = None) -> dict[str, Action]:
         results = export(
-            "shop", to=lake, format=format_, incremental=True, verify=True, remote=edge.remote, session=spark
+            "shop",
+            to=lake,
+            format=format_,
+            incremental=True,
+            verify=True,
+            retain_seconds=retain_seconds,
+            remote=edge.remote,
+            session=spark,
         )
         assert all(result.verified for result in results)
         return {result.table: result.action for result in results}
@@ -303,6 +310,11 @@ def test_the_other_formats_are_written_merged_and_verified(
     )
     done = run()
     assert (done["orders"], done["notes"], done["empty"]) == (Action.MERGED, Action.MERGED, Action.UNCHANGED)
+    before = {path for path in lake.rglob("*.parquet") if path.is_file()}
+    monkeypatch.setattr("budwood.spark_export.export.run._LEAST_RETAINED_SECONDS", 0)
+    assert set(run(retain_seconds=0).values()) == {Action.UNCHANGED}
+    gone = before - {path for path in lake.rglob("*.parquet") if path.is_file()}
+    assert {path.relative_to(lake).parts[:2] for path in gone} == {("shop", "orders"), ("shop", "notes")}
     assert set(run().values()) == {Action.UNCHANGED}
 
 
@@ -470,6 +482,8 @@ def test_the_command_tells_what_it_did(
     homeless = Command(capsys, edge.home / "nowhere")
     assert "no home at" in homeless("spark-export", "shop", "--to", str(lake)).line(1)
     assert "NAME=VALUE" in command("spark-export", "shop", "--to", str(lake), "--option", "x").line(2)
+    for age, words in (("10m", "for 1h at least"), ("long", "no time to last")):
+        assert words in command("spark-export", "shop", "--to", str(lake), "--retain", age).line(2)
 
 
 def test_a_table_that_another_export_writes_is_left_to_it(spark: SparkSession, edge: Edge, lake: Path) -> None:

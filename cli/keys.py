@@ -72,14 +72,20 @@ def rotate(
     store: StoreUrl,
     key_id: KeyId,
     keep: Annotated[bool, flag("--keep", "Leave the old one good, until `revoke`.")] = False,
+    expires: Annotated[
+        str | None, option("--expires", "TIME", "Good for so long: 30d, 1y.", default="as long as the old one")
+    ] = None,
 ) -> None:
     """Make a key that may do what this one may, print it, and revoke this one."""
 
     async def work(registry: Registry) -> tuple[Key, Secret]:
-        old = next((key for key, revoked in await registry.keys() if key.id == key_id and revoked is None), None)
-        if old is None:
+        old, revoked = await registry.key(key_id) or (None, False)
+        if old is None or revoked:
             raise BadInput(f"there is no key {key_id!r} in this store that is good: `budwood keys list` has them")
-        made = await registry.make_key(old.label, old.grants, org=old.org, expires_ms=old.expires)
+        if expires is None and old.expires and old.expires <= registry.now_ms():
+            raise BadInput(f"the key {key_id!r} has expired, and so would the new one: say for how long, --expires 30d")
+        until = old.expires if expires is None else _until(registry, expires)
+        made = await registry.make_key(old.label, old.grants, org=old.org, expires_ms=until)
         if not keep:
             await registry.revoke(key_id)
         return made
@@ -176,8 +182,11 @@ def grants_of(read: Prefixes, write: Prefixes, admin: Prefixes) -> tuple[Grant, 
 async def _made(
     registry: Registry, label: str, grants: tuple[Grant, ...], org: str, expires: str | None
 ) -> tuple[Key, Secret]:
-    until = 0 if expires is None else registry.now_ms() + round(seconds_of(expires) * 1000)
-    return await registry.make_key(label, grants, org=org, expires_ms=until)
+    return await registry.make_key(label, grants, org=org, expires_ms=_until(registry, expires) if expires else 0)
+
+
+def _until(registry: Registry, expires: str) -> int:
+    return registry.now_ms() + round(seconds_of(expires) * 1000)
 
 
 def _in_store(store: str, work: Callable[[Registry], Awaitable[T]]) -> T:

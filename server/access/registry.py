@@ -28,12 +28,14 @@ from ...volume.envelope import KEY, REVOCATION, encode, seal
 from ...volume.errors import NotFound
 from ...volume.lru_cache import LruCache
 from ..metastore.organisations import Organisations, parse_record
+from ..pagestore.concurrent_map import concurrent_map, each
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, create_settled, get_retried, retried
 from .credentials import Secret, new_secret
 
 REVOKED_SECONDS: Final = 10.0
 REMEMBERED: Final = 65_536
+_AT_ONCE: Final = 16
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -89,14 +91,18 @@ class Registry:
 
     async def keys(self) -> list[tuple[Key, Revocation | None]]:
         """All that were ever made, oldest first."""
-        found: list[tuple[Key, Revocation | None]] = []
-        revoked = {each.removeprefix(REVOKED_PREFIX) for each in await self._listed(REVOKED_PREFIX)}
-        for name in await self._listed(KEYS_PREFIX):
+        revoked = {name.removeprefix(REVOKED_PREFIX) for name in await self._listed(REVOKED_PREFIX)}
+
+        async def read(name: str) -> tuple[Key, Revocation | None] | None:
             key = await self._read(name, KEY, Key)
-            if key is not None:
-                mark = await self._read(revoked_key(key.id), REVOCATION, Revocation) if key.id in revoked else None
-                found.append((key, mark))
-        return sorted(found, key=lambda each: (each[0].time, each[0].id))
+            if key is None:
+                return None
+            return key, await self._read(revoked_key(key.id), REVOCATION, Revocation) if key.id in revoked else None
+
+        names = await self._listed(KEYS_PREFIX)
+        async with concurrent_map(each(names), read, limit=_AT_ONCE, window=len(names) + 1) as rows:
+            found = [row async for row in rows if row is not None]
+        return sorted(found, key=lambda row: (row[0].time, row[0].id))
 
     async def has_keys(self) -> bool:
         return bool(await self._listed(KEYS_PREFIX, limit=1))

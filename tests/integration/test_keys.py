@@ -16,6 +16,7 @@ from budwood.remote.logins import keep, kept_for, logins_path
 from budwood.remote.token import Tokens, carried
 from budwood.volume.errors import BadInput, Forbidden
 
+from ..waits import wait_until
 from .cli import THREE, Command, serving
 
 
@@ -105,6 +106,36 @@ def test_two_organisations_on_one_node(
     said = operator("scrub", "--store", store)
     assert said.code == 1
     assert f"access/keys/{id_of(acme)}" in said.out + said.err
+
+
+def test_a_rotated_key_is_good_as_long_as_the_old_one_or_as_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = (tmp_path / "store").as_uri()
+    command = Command(capsys, tmp_path / "home")
+    with closing(budwood.connect("v", home=tmp_path / "first", remote=store)) as db:
+        db.execute(THREE)
+        db.execute("PRAGMA budwood_push")
+
+    def listed(secret: str) -> tuple[str, str]:
+        rows = json.loads(command.ok("keys", "list", "--store", store, "--json"))
+        return next((row["until"], row["state"]) for row in rows if row["id"] == id_of(secret))
+
+    def made(*arguments: str) -> str:
+        said = command("keys", arguments[0], "--store", store, *arguments[1:])
+        assert said.code == 0, said
+        return said.out.strip()
+
+    day = made("create", "ci", "--expires", "1d")
+    alike = made("rotate", id_of(day))
+    assert listed(alike) == (listed(day)[0], "good")
+    week = made("rotate", id_of(alike), "--expires", "7d")
+    assert listed(week) > listed(day)
+    gone = made("create", "ci", "--expires", "1ms")
+    wait_until(lambda: listed(gone)[1] == "expired")
+    assert "has expired" in command("keys", "rotate", "--store", store, id_of(gone)).line(2)
+    again = made("rotate", id_of(gone), "--expires", "1d")
+    assert (listed(again)[1], listed(gone)[1]) == ("good", "revoked")
 
 
 def test_what_is_wrong_with_a_key_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -25,7 +25,8 @@ COMMITS: Final = int(os.environ.get("BUDWOOD_BENCH_COMMITS", "200"))
 TIMES: Final = 5
 BOUND: Final = 3.0
 RETAINED_SECONDS: Final = 5.0
-SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+_FIELDS: list[pa.Field[Any]] = [pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())]
+SCHEMA: Final = pa.schema(_FIELDS)
 TARGETS: Final = {"parquet": ParquetTarget, "delta": DeltaTarget, "iceberg": IcebergTarget}
 
 

@@ -160,7 +160,9 @@ class Naming:
                     await self.refresh()
                     raise pyfuse3.FUSEError(errno.ESTALE)
                 file.image.learn(volume, head)
-                self.tree.identify(file, file.vid)
+                async with self._lock:
+                    # Not while the tree is given what was seen before the volume came.
+                    self.tree.identify(file, file.vid)
             finally:
                 self._coming.pop(file).set()
 

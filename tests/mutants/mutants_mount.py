@@ -457,4 +457,11 @@ MUTANTS: Final = (
         "                self.drop(directory)\n",
         (MOUNT_TREE,),
     ),
+    Mutant(
+        "a volume comes in while the tree is given what was seen before",
+        "fuse/names/nameops.py",
+        "                async with self._lock:\n                    # Not while",
+        "                if True:\n                    # Not while",
+        (MOUNT_TREE, "-k", "comes_in"),
+    ),
 )

@@ -11,7 +11,7 @@ import os
 import random
 import stat
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,9 @@ from typing import Any, Final
 import pyfuse3
 import pytest
 import trio
+import trio.testing
 
+import budwood
 from budwood.fuse.files.inodes import Directory, Link, Node
 from budwood.fuse.files.regular import File
 from budwood.fuse.names import nametree
@@ -29,9 +31,11 @@ from budwood.fuse.names.nametree import Tree
 from budwood.sync.attributes import Attributes
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
-from budwood.sync.namespace import Namespace
+from budwood.sync.namespace import Look, Namespace
 from budwood.volume import ids
 from budwood.volume.errors import BudwoodError
+
+from ..waits import wait_until
 
 SEEDS: Final = int(os.environ.get("MOUNT_TREE_SEEDS", "25"))
 STEPS: Final = 60
@@ -122,6 +126,37 @@ class Schedule:
         await self.naming.rename(root, "a", root, "b", 0)
         self.others.move("b", "a")
         await self._refresh()
+
+    async def bring_while_looking(self) -> None:
+        """A file of the remote comes in after the names were looked at, and before the tree has what was seen."""
+        self.away.make_file("far", _attributes(stat.S_IFREG | 0o600))
+        with closing(budwood.connect("far", home=self.far.home, remote=self.far.remote)) as db:
+            db.execute("CREATE TABLE t(x)")
+        self.far.volume("far").push()
+        self._push_away()
+        self._pull()
+        await self._refresh()
+        file = self.naming.tree.find("far")
+        assert isinstance(file, File)
+        assert not file.here
+        namespace, look = self.naming.namespace, self.naming.namespace.look
+
+        def look_slowly(*told: Any) -> Look:
+            found = look(*told)
+            wait_until(lambda: namespace.entry("far") is not None and file.here)
+            trio.from_thread.run(trio.testing.wait_all_tasks_blocked)
+            return found
+
+        namespace.look = look_slowly  # type: ignore[method-assign]
+        self.others.make_file("near", _attributes(stat.S_IFREG | 0o600))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.naming.refresh)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(self.naming.bring, file)
+        assert self.naming.tree.find("far") is file
+        namespace.look = look  # type: ignore[method-assign]
+        await self._refresh()
+        assert self.naming.tree.file_of(file.vid) is file
 
     # What others do
 
@@ -278,3 +313,8 @@ def test_what_a_program_renamed_and_others_renamed_back_has_its_old_name(
 ) -> None:
     schedule = schedule_of(0)
     trio.run(schedule.rename_and_back)
+
+
+def test_a_file_that_comes_in_while_the_names_are_looked_at_stays(schedule_of: Callable[[int], Schedule]) -> None:
+    schedule = schedule_of(0)
+    trio.run(schedule.bring_while_looking)

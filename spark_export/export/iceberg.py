@@ -133,11 +133,17 @@ class IcebergTarget:
             return plain(self._there(opened).scan().to_arrow_batch_reader())
 
     def retain(self, seconds: float) -> None:
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
         with self._opened() as (_, opened):
             table = self._there(opened)
             table.metadata.properties[_RETRIES] = "0"
-            with self._checked_outcome():
+            try:
                 self._expiry.expire(table, 1000 * seconds, time.time_ns() // 1_000_000)
+            except CommitFailedException as error:
+                raise self._raced() from error
+            except CommitStateUnknownException as error:
+                raise Unavailable(f"old snapshots of {self._name} can't be expired: {error}") from error
 
     def sweep(self) -> None:
         if not self._runs.unfinished() and not self._expiry.unfinished():

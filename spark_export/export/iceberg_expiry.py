@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ...volume import faults
+from ...volume.errors import Corrupt
 from .files import get, join, names_in, put, remove
 from .target import METADATA_FOLDER
 
@@ -62,11 +63,17 @@ class Expiry:
         self.remove_files(table.refresh())
 
     def remove_files(self, table: Table) -> None:
-        """Those that are listed, and that no snapshot has."""
+        """Those that are listed, and that no snapshot has. Raises Corrupt for another list."""
         listed = get(self._list)
         if listed is None:
             return
-        gone = set(json.loads(listed)) - _files_of(table, table.metadata.snapshots)
+        try:
+            gone = {str(path) for path in json.loads(listed)}
+        except (ValueError, TypeError) as error:
+            raise Corrupt(
+                self._list, "it isn't what an export wrote there: remove it, and run the export again"
+            ) from error
+        gone -= _files_of(table, table.metadata.snapshots)
         folders: set[str] = set()
         for path in sorted(gone):
             within = path.removeprefix(f"{self._place}/")

@@ -24,7 +24,7 @@ from budwood.spark_export.export.iceberg import CATALOG_FILE, IcebergTarget
 from budwood.spark_export.export.iceberg_catalog import CATALOG
 from budwood.spark_export.export.table_selection import folder_name
 from budwood.spark_export.export.target import State
-from budwood.volume.errors import BadInput, UsageError
+from budwood.volume.errors import BadInput, Corrupt, UsageError
 from budwood.volume.faults import Cut
 
 
@@ -329,5 +329,10 @@ def test_what_was_replaced_long_ago_goes_but_for_what_has_a_name(lake: Path) -> 
         tagged = table.scan(snapshot_id=table.metadata.snapshots[0].snapshot_id).to_arrow_batch_reader()
         assert rows_of(tagged) == export.expected(rows)
     assert len(list(folder.rglob("*.parquet"))) == 4
+    spoilt = folder / "_budwood" / "expired.json"
+    spoilt.write_bytes(b"[")
+    with pytest.raises(Corrupt, match="remove it"):
+        export.target.sweep()
+    spoilt.unlink()
     export.merge(5, made(range(7)), made(range(8)))
     assert rows_of(export.target.read()) == export.expected(made(range(8)))

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from itertools import count
@@ -17,9 +19,11 @@ import apsw
 import budwood
 from budwood.fuse.host.checks import check_machine
 from budwood.fuse.host.mount_client import serving
+from budwood.sync.attributes import Attributes
 from budwood.sync.environment import Environment
 from budwood.sync.local_volume import Local
 from budwood.sync.name_table import NameTable
+from budwood.sync.namespace import Namespace
 from budwood.sync.tables import Txn, VolumeRecord
 from budwood.sync.volume_lifecycle import first_head
 from budwood.volume.errors import UsageError
@@ -88,6 +92,23 @@ def by_mount(directory: Path, stack: ExitStack) -> dict[str, Work]:
     return {"mount: SQLite's commit": committed, "mount: make, read and remove a file": came_and_went}
 
 
+def cpu_ms_of_a_name(home: Path, directory: Path) -> float:
+    """What a mount spends on each name that another process makes, until programs see it."""
+    with budwood.open(home=home) as edge:
+        names, before = Namespace(edge), _cpu_ms(home)
+        for number in range(TIMES):
+            name = f"of another process {number}"
+            names.make_directory(name, Attributes(mode=stat.S_IFDIR | 0o755))
+            while not (directory / name).exists():
+                time.sleep(0.01)
+        return (_cpu_ms(home) - before) / TIMES
+
+
+def _cpu_ms(home: Path) -> float:
+    fields = Path(f"/proc/{serving(home)}/stat").read_text().rpartition(")")[2].split()
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def anonymous_kb(home: Path) -> int:
     pid = serving(home)
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -111,6 +132,10 @@ def main() -> None:
             places = [stack.enter_context(mount(folder, name)) for name in homes]
             more = anonymous_kb(homes["many"]) - anonymous_kb(homes["few"])
             figures += compared(*(by_mount(place.directory, stack) for place in places))
+            figures += [
+                Figure(f"mount of {name}: a name that another makes", cpu_ms_of_a_name(home, place.directory), " ms")
+                for (name, home), place in zip(homes.items(), places, strict=True)
+            ]
             figures.append(Figure("mount: memory for each name", more / VOLUMES, " KB", BOUND_KB))
         report(f"large home: {VOLUMES:,} volumes, against none", figures)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
@@ -141,8 +141,8 @@ class Schedule:
         assert not file.here
         namespace, look = self.naming.namespace, self.naming.namespace.look
 
-        def look_slowly(*told: Any) -> Look:
-            found = look(*told)
+        def look_slowly(seen: Mapping[bytes, int], again: Iterable[bytes] = ()) -> Look:
+            found = look(seen, again)
             wait_until(lambda: namespace.entry("far") is not None and file.here)
             trio.from_thread.run(trio.testing.wait_all_tasks_blocked)
             return found

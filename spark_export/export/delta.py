@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _RUN: Final = "budwoodRun"
 _READERS: Final = 8
-_AGES: Final = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
-"""Properties that tell everyone's VACUUM for how long what was replaced is kept."""
+_DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
+"""The property that tells everyone's VACUUM for how long what was replaced is kept."""
 _EXACT_TEXT: Final = 32
 """Longer text has no least and greatest value in the statistics."""
 
@@ -164,14 +164,14 @@ class DeltaTarget:
     @_in_our_words
     def retain(self, seconds: float) -> None:
         table, hours = self._there(), math.ceil(seconds / 3600)
+        # Its commits say again what was exported: the log may be cleaned of the one that did.
+        said = self._properties(self._state(table))
         age = f"interval {hours} hours"
-        properties = table.metadata().configuration
-        wanted = {name: age for name in _AGES if properties.get(name) != age}
-        if wanted:
-            table.alter.set_table_properties(wanted)
+        if table.metadata().configuration.get(_DELETED_FILES) != age:
+            table.alter.set_table_properties({_DELETED_FILES: age}, commit_properties=said)
         # A vacuum is two commits: it waits until something is overdue by a tenth.
         if table.vacuum(math.ceil(1.1 * hours), dry_run=True, enforce_retention_duration=False, full=True):
-            table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+            table.vacuum(hours, dry_run=False, enforce_retention_duration=False, commit_properties=said, full=True)
 
     @_in_our_words
     def sweep(self) -> None:

@@ -135,8 +135,15 @@ MUTANTS: Final = (
     Mutant(
         "nobody else's vacuum is told for how long what was replaced is kept",
         "spark_export/export/delta.py",
-        "            table.alter.set_table_properties(wanted)\n",
+        "            table.alter.set_table_properties({_DELETED_FILES: age}, commit_properties=said)\n",
         "            pass\n",
+        ("tests/integration/test_export_delta.py", "-k", "long_ago"),
+    ),
+    Mutant(
+        "a vacuum doesn't say again what was exported",
+        "spark_export/export/delta.py",
+        "enforce_retention_duration=False, commit_properties=said, full=True)",
+        "enforce_retention_duration=False, full=True)",
         ("tests/integration/test_export_delta.py", "-k", "long_ago"),
     ),
 )

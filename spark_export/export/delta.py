@@ -31,8 +31,9 @@ import pyarrow.parquet as pq
 
 from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
 from .arrow import fields, footer, plain
-from .files import file_errors, get, join, local_path, locate, names_in
+from .files import file_errors, get, join, local_path, locate, names_in, within
 from .runs import DATA, Runs
+from .s3_location import is_s3, s3_location
 from .target import METADATA_FOLDER, PROPERTY, DataFile, State
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class DeltaTarget:
     def __init__(self, url: str, *, storage_options: Mapping[str, str] | None = None) -> None:
         self._runs = Runs(url)
         self.url = self._runs.url
-        self._options = dict(storage_options) if storage_options else None
+        told = s3_location(self.url).delta_options() if is_s3(self.url) else {}
+        self._options = {**told, **(storage_options or {})} or None
         # Given a path, the library takes it as it is; a URL of a file it would decode.
         self._place = str(local_path(self.url) or self.url.partition("?")[0])
         self._run = ""
@@ -232,11 +234,9 @@ class DeltaTarget:
             system, path = locate(file.path)
             with file_errors(file.path), system.open_input_file(path) as source:
                 stats = _statistics(footer(source), schema, file)
-            within = file.path.removeprefix(f"{self.url}/")
-            assert within != file.path, "a data file lies in the table's folder"
             # A time of the store's, not of this machine's: nothing is told by it but to people.
             modified_ms = (system.get_file_info(path).mtime_ns or 0) // 1_000_000
-            return AddAction(within, file.size_bytes, {}, modified_ms, True, json.dumps(stats))
+            return AddAction(within(self.url, file.path), file.size_bytes, {}, modified_ms, True, json.dumps(stats))
 
         with ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(add, files))

@@ -8,6 +8,7 @@ itself.
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from ...volume.errors import BadInput, BudwoodError, Corrupt, Full, Unavailable
+from .s3_location import arrow_query, is_s3
 
 _NO_ROOM: Final = ("No space left", "errno 28", "Disk quota")
 
@@ -28,8 +30,9 @@ def locate(url: str) -> tuple[pafs.FileSystem, str]:
     parts = urlsplit(url)
     if not parts.scheme:
         raise BadInput(f"{url!r} is no URL: give file:///dir or s3://bucket/prefix")
+    scheme, query = ("s3", arrow_query(url)) if is_s3(url) else (parts.scheme, parts.query)
     try:
-        system, root = _system(parts.scheme, parts.netloc, parts.query)
+        system, root = _system(scheme, parts.netloc, query)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise BadInput(f"{url!r} is no folder to export to: give a path, file:///dir or s3://bucket/prefix") from error
     except OSError as error:
@@ -48,6 +51,18 @@ def join(url: str, *names: str) -> str:
     parts = urlsplit(url)
     path = "/".join([parts.path.rstrip("/"), *(quote(name) for name in names)])
     return urlunsplit(parts._replace(path=path))
+
+
+def within(folder: str, url: str) -> str:
+    """The path of what lies in a folder, below it, as the URL writes it."""
+    above, path = urlsplit(folder).path.rstrip("/"), urlsplit(url).path
+    assert path.startswith(f"{above}/"), "a data file lies in the table's folder"
+    return path[len(above) + 1 :]
+
+
+def name_of(url: str) -> str:
+    """What a file is called in its folder; of a path as well."""
+    return posixpath.basename(urlsplit(url).path)
 
 
 def is_local(url: str) -> bool:

@@ -35,9 +35,10 @@ import pyarrow as pa
 
 from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
 from .arrow import footer, plain
-from .files import file_errors, join, local_path, locate, names_in, remove
+from .files import file_errors, join, local_path, locate, names_in, remove, within
 from .iceberg_expiry import Expiry
 from .runs import DATA, Runs
+from .s3_location import S3Location, is_s3, s3_location
 from .target import METADATA_FOLDER, PROPERTY, DataFile, State
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class IcebergTarget:
         from .iceberg_catalog import open_beside, open_named
 
         if self._catalog:
-            return open_named(self._catalog)
+            return open_named(self._catalog, s3_location(self.url) if is_s3(self.url) else S3Location())
         folder = local_path(self.url)
         if folder is None:
             raise UsageError(f"Iceberg tables at {self.url} need a catalog: name one, by --catalog NAME or URL")
@@ -299,10 +300,8 @@ class IcebergTarget:
 
         def read(file: DataFile) -> IcebergFile:
             system, path = locate(file.path)
-            within = file.path.removeprefix(f"{self.url}/")
-            assert within != file.path, "a data file lies in the table's folder"
             with file_errors(file.path), system.open_input_file(path) as source:
-                return added(file, f"{self._place}/{within}", footer(source), metadata)
+                return added(file, f"{self._place}/{within(self.url, file.path)}", footer(source), metadata)
 
         with ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(read, files))

@@ -21,6 +21,7 @@ from sqlalchemy import URL, NullPool, create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...volume.errors import UsageError
+from .s3_location import S3Location
 
 CATALOG: Final = "budwood"
 """The name of a catalog that none was given."""
@@ -41,17 +42,21 @@ def open_beside(file: Path) -> Catalog:
 
     def make() -> Catalog:
         file.parent.mkdir(parents=True, exist_ok=True)
-        return _in_database(uri)
+        return _in_database(uri, S3Location())
 
     # Another file under the same name is another catalog.
     return _opened(f"{file} {file.stat().st_ino if file.exists() else 0}", str(file), make)
 
 
-def open_named(name: str) -> Catalog:
-    """By the URL of its database, or by the name under which pyiceberg is configured for it. Raises UsageError."""
+def open_named(name: str, location: S3Location) -> Catalog:
+    """By the URL of its database, for tables at this location; or by the name under which pyiceberg is configured for
+    it, and for all that it is to know. Raises UsageError.
+    """
     # A password is nobody's to read in a message.
     shown = _PASSWORD.sub(r"\1***@", name)
-    return _opened(name, shown, lambda: _in_database(name) if "://" in name else load_catalog(name))
+    if "://" not in name:
+        return _opened(name, shown, lambda: load_catalog(name))
+    return _opened(f"{name} {location}", shown, lambda: _in_database(name, location))
 
 
 def make_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
@@ -72,11 +77,11 @@ def _opened(key: str, name: str, make: Callable[[], Catalog]) -> Catalog:
         return found
 
 
-def _in_database(uri: str | URL) -> SqlCatalog:
+def _in_database(uri: str | URL, location: S3Location) -> SqlCatalog:
     engine = create_engine(uri, poolclass=NullPool)
     # What can't be read shows here: a SqlCatalog that fails to come about leaves connections open.
     inspect(engine).get_table_names()
-    catalog = SqlCatalog(CATALOG, uri=cast("str", uri))
+    catalog = SqlCatalog(CATALOG, uri=cast("str", uri), **location.iceberg_properties())
     catalog.engine.dispose()
     catalog.engine = engine
     return catalog

@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 
 from ...volume import faults
 from ...volume.errors import BadInput, Corrupt
-from .files import file_errors, get, join, locate, make_durable, names_in, put, remove
+from .files import file_errors, get, join, locate, make_durable, name_of, names_in, put, remove
 from .target import METADATA_FOLDER, DataFile, State, schema_digest
 
 _INTENT: Final = "intent.json"
@@ -205,7 +205,7 @@ def _damaged(where: str) -> Corrupt:
 
 def _named(file: DataFile) -> DataFile:
     """As it is called once it is taken in."""
-    return DataFile(posixpath.basename(file.path), file.rows, file.size_bytes, file.checksum, file.rowids)
+    return DataFile(name_of(file.path), file.rows, file.size_bytes, file.checksum, file.rowids)
 
 
 def _read_file(found: dict[str, Any]) -> DataFile:

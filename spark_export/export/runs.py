@@ -28,7 +28,7 @@ from typing import Final
 
 from ...volume import faults
 from ...volume.errors import BadInput
-from .files import get, join, names_in, put, remove
+from .files import get, join, name_of, names_in, put, remove
 from .target import METADATA_FOLDER
 
 DATA: Final = "data"
@@ -71,7 +71,7 @@ class Runs:
     def keep(self, paths: Iterable[str]) -> None:
         """What the commit takes, of whatever lies in the folder of the run that began last."""
         if self.mark:
-            names = sorted(path.rpartition("/")[2] for path in paths)
+            names = sorted(map(name_of, paths))
             put(join(self._marks, self.mark), json.dumps(names).encode())
             _LISTED()
 
@@ -100,3 +100,6 @@ class Runs:
                 abandon(name)
             _SWEPT()
             remove(mark)
+            if name == self.mark:
+                # What is committed from now on is not this run's, and doesn't say what lies in its folder.
+                self.mark = ""

@@ -57,6 +57,7 @@ def test_a_url_leads_to_the_name_it_was_made_of(name: str) -> None:
 def test_a_url_keeps_what_says_how_to_reach_it() -> None:
     url = "s3://bucket/some/prefix/?endpoint_override=http%3A%2F%2F127.0.0.1%3A9"
     assert join(url, "a b") == "s3://bucket/some/prefix/a%20b?endpoint_override=http%3A%2F%2F127.0.0.1%3A9"
+    assert locate("s3a://bucket/x?region=here") == locate("s3://bucket/x?region=here")
     for wrong in ("lake", "ftp://here/x", ""):
         with pytest.raises(BadInput, match="file:///dir"):
             locate(wrong)

@@ -1,0 +1,75 @@
+"""S3 location: where a bucket of a lake is, told to each of the libraries that read and write there in its own words.
+
+Arrow writes data files, deltalake and pyiceberg commit, and each knows other variables of the environment. What a URL
+says goes first, as it does for stores (`s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-west-1`), then what
+AWS's own tools take: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; AWS_REGION, AWS_DEFAULT_REGION. Credentials each finds by
+itself.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from ...volume.errors import BadInput
+
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_SCHEMES: Final = ("s3", "s3a")
+"""Spark's users write s3a."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Location:
+    """Empty where nothing is said, and AWS's own is meant."""
+
+    endpoint: str = ""
+    region: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it speaks HTTP without TLS."""
+        return self.endpoint.startswith("http://")
+
+    def arrow_query(self) -> dict[str, str]:
+        """Options of pyarrow.fs.FileSystem.from_uri."""
+        scheme, _, host = self.endpoint.partition("://")
+        said = {"scheme": scheme, "endpoint_override": host.rstrip("/"), "region": self.region}
+        return {name: value for name, value in said.items() if value}
+
+    def delta_options(self) -> dict[str, str]:
+        """Storage options of deltalake."""
+        plain = "true" if self.is_plain else ""
+        said = {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": plain, "AWS_REGION": self.region}
+        return {name: value for name, value in said.items() if value}
+
+    def iceberg_properties(self) -> dict[str, str]:
+        """Properties of pyiceberg's FileIO."""
+        said = {"s3.endpoint": self.endpoint, "s3.region": self.region}
+        return {name: value for name, value in said.items() if value}
+
+
+def is_s3(url: str) -> bool:
+    return urlsplit(url).scheme in _SCHEMES
+
+
+def s3_location(url: str) -> S3Location:
+    """Of a URL that is one of S3. Raises BadInput for an endpoint that is none."""
+    said = dict(parse_qsl(urlsplit(url).query))
+    endpoint = said.get("endpoint") or _first(_ENDPOINTS)
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise BadInput(f"the endpoint {endpoint!r} of S3 must begin with http:// or https://")
+    return S3Location(endpoint, said.get("region") or _first(_REGIONS))
+
+
+def arrow_query(url: str) -> str:
+    """The query of a URL as pyarrow takes it: what is Arrow's own stays."""
+    parts = urlsplit(url)
+    own = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("endpoint", "region")]
+    return urlencode({**s3_location(url).arrow_query(), **dict(own)})
+
+
+def _first(variables: tuple[str, ...]) -> str:
+    return next((value for name in variables if (value := os.environ.get(name))), "")

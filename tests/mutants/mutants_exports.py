@@ -146,4 +146,25 @@ MUTANTS: Final = (
         "enforce_retention_duration=False, full=True)",
         ("tests/integration/test_export_delta.py", "-k", "long_ago"),
     ),
+    Mutant(
+        "a run keeps files by what stands behind their names in a URL",
+        "spark_export/export/runs.py",
+        "            names = sorted(map(name_of, paths))\n",
+        '            names = sorted(path.rpartition("/")[2] for path in paths)\n',
+        ("tests/integration/test_export_s3.py", "-k", "url-iceberg"),
+    ),
+    Mutant(
+        "what is committed after a sweep is taken for the run that was swept",
+        "spark_export/export/runs.py",
+        "            if name == self.mark:\n",
+        "            if False:\n",
+        ("tests/integration/test_export_s3.py", "-k", "variable-delta"),
+    ),
+    Mutant(
+        "pyiceberg isn't told where a bucket is",
+        "spark_export/export/iceberg_catalog.py",
+        ", **location.iceberg_properties())",
+        ")",
+        ("tests/integration/test_export_s3.py", "-k", "variable-iceberg"),
+    ),
 )

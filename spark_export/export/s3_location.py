@@ -17,6 +17,8 @@ from ...volume.errors import BadInput
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_ANYWHERE: Final = "us-east-1"
+"""What servers that have no regions take."""
 _SCHEMES: Final = ("s3", "s3a")
 """Spark's users write s3a."""
 
@@ -34,10 +36,11 @@ class S3Location:
         return self.endpoint.startswith("http://")
 
     def arrow_query(self) -> dict[str, str]:
-        """Options of pyarrow.fs.FileSystem.from_uri."""
+        """Options of pyarrow.fs.FileSystem.from_uri; of a bucket of Amazon's it finds the region out."""
+        if not self.endpoint:
+            return {}
         scheme, _, host = self.endpoint.partition("://")
-        said = {"scheme": scheme, "endpoint_override": host.rstrip("/"), "region": self.region}
-        return {name: value for name, value in said.items() if value}
+        return {"scheme": scheme, "endpoint_override": host.rstrip("/"), "region": self.region}
 
     def delta_options(self) -> dict[str, str]:
         """Storage options of deltalake."""
@@ -61,13 +64,14 @@ def s3_location(url: str) -> S3Location:
     endpoint = said.get("endpoint") or _first(_ENDPOINTS)
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise BadInput(f"the endpoint {endpoint!r} of S3 must begin with http:// or https://")
-    return S3Location(endpoint, said.get("region") or _first(_REGIONS))
+    region = said.get("region") or _first(_REGIONS)
+    return S3Location(endpoint, region or (_ANYWHERE if endpoint else ""))
 
 
 def arrow_query(url: str) -> str:
     """The query of a URL as pyarrow takes it: what is Arrow's own stays."""
     parts = urlsplit(url)
-    own = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("endpoint", "region")]
+    own = [(name, value) for name, value in parse_qsl(parts.query) if name != "endpoint"]
     return urlencode({**s3_location(url).arrow_query(), **dict(own)})
 
 

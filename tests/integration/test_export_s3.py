@@ -14,7 +14,7 @@ from budwood.spark_export.export.files import locate, name_of, within
 from budwood.spark_export.export.iceberg import IcebergTarget
 from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.run import FORMATS, Format
-from budwood.spark_export.export.s3_location import S3Location, s3_location
+from budwood.spark_export.export.s3_location import S3Location, arrow_query, s3_location
 from budwood.spark_export.export.target import Target
 from budwood.volume.errors import BadInput
 
@@ -77,12 +77,17 @@ def test_what_a_url_says_of_s3_goes_before_the_environment(monkeypatch: pytest.M
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert s3_location("s3://bucket/x") == S3Location()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store.example")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    # Arrow asks Amazon where the bucket is.
+    assert (arrow_query("s3://bucket/x"), arrow_query("s3://bucket/x?region=here")) == ("", "region=here")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store.example")
     assert s3_location("s3://bucket/x") == S3Location("https://store.example", "eu-west-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3.example")
     monkeypatch.setenv("AWS_REGION", "eu-west-2")
     assert s3_location("s3://bucket/x") == S3Location("https://s3.example", "eu-west-2")
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.delenv("AWS_REGION")
+    assert s3_location("s3://bucket/x").region == "us-east-1"
     url = "s3a://bucket/x?endpoint=http://127.0.0.1:9&region=here"
     assert s3_location(url) == S3Location("http://127.0.0.1:9", "here")
     assert (name_of(f"{url.replace('x', 'x/a.parquet', 1)}"), within(url, url.replace("/x", "/x/y/z"))) == (

@@ -52,6 +52,10 @@ _ODD_VALUES: tuple[tuple[Any, ...], ...] = (
 ODD_ROWS: Rows = {values[0]: dict(zip(ODD.names, values, strict=True)) for values in _ODD_VALUES}
 
 
+def made(keys: range, price: float = 0.5) -> dict[int, dict[str, Any]]:
+    return {key: {"id": key, "name": f"n{key}", "price": price} for key in keys}
+
+
 @dataclass
 class Export:
     """One table of one volume, on its way to `target`. Each `to` is a run of its own."""

@@ -30,13 +30,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...volume.errors import BadInput, Unauthorized
+from ...volume.s3_environment import first_of, s3_endpoint, s3_region
 from .store_url import StoreUrl
 
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _PROFILES: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 _FILES: Final = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
-_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _CLIENT: Final = (
     "allow_http",
     "allow_invalid_certificates",
@@ -84,7 +83,7 @@ def find_settings(given: StoreUrl) -> Settings:
     url = given.shown
     signed = not _is_true(os.environ.get("AWS_SKIP_SIGNATURE", ""))
     has_keys = all(os.environ.get(name) for name in _KEYS)
-    region, endpoint = given.region or _first(_REGIONS), given.endpoint or _first(_ENDPOINTS)
+    region, endpoint = given.region or s3_region(), given.endpoint or s3_endpoint()
     if (has_keys or not signed) and not _has_profile(given.profile):
         return _settings(url, region, endpoint)
     _settings(url, region, endpoint)
@@ -152,7 +151,7 @@ class _Botocore:
     def translated(self, error: Exception) -> BadInput | Unauthorized:
         if isinstance(error, self._unknown):
             name, there = (
-                self._profile or _first(_PROFILES),
+                self._profile or first_of(_PROFILES),
                 ", ".join(sorted(self.session.available_profiles)) or "none",
             )
             said = "?profile=" if self._profile else "AWS_PROFILE"
@@ -172,11 +171,7 @@ def _endpoint(session: Any) -> str:
 
 def _has_profile(named: str) -> bool:
     files = (os.environ.get(name) or usual for name, usual in _FILES.items())
-    return bool(named or _first(_PROFILES)) or any(Path(name).expanduser().exists() for name in files)
-
-
-def _first(names: tuple[str, ...]) -> str:
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+    return bool(named or first_of(_PROFILES)) or any(Path(name).expanduser().exists() for name in files)
 
 
 def _is_true(text: str) -> bool:

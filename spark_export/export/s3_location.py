@@ -2,21 +2,18 @@
 
 Arrow writes data files, deltalake and pyiceberg commit, and each knows other variables of the environment. What a URL
 says goes first, as it does for stores (`s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-west-1`), then what
-AWS's own tools take: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; AWS_REGION, AWS_DEFAULT_REGION. Credentials each finds by
-itself.
+AWS's own tools take (s3_environment.py). Credentials each finds by itself.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from ...volume.errors import BadInput
+from ...volume.s3_environment import s3_endpoint, s3_region
 
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _ANYWHERE: Final = "us-east-1"
 """What servers that have no regions take."""
 _SCHEMES: Final = ("s3", "s3a")
@@ -61,10 +58,10 @@ def is_s3(url: str) -> bool:
 def s3_location(url: str) -> S3Location:
     """Of a URL that is one of S3. Raises BadInput for an endpoint that is none."""
     said = dict(parse_qsl(urlsplit(url).query))
-    endpoint = said.get("endpoint") or _first(_ENDPOINTS)
+    endpoint = said.get("endpoint") or s3_endpoint()
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise BadInput(f"the endpoint {endpoint!r} of S3 must begin with http:// or https://")
-    region = said.get("region") or _first(_REGIONS)
+    region = said.get("region") or s3_region()
     return S3Location(endpoint, region or (_ANYWHERE if endpoint else ""))
 
 
@@ -73,7 +70,3 @@ def arrow_query(url: str) -> str:
     parts = urlsplit(url)
     own = [(name, value) for name, value in parse_qsl(parts.query) if name != "endpoint"]
     return urlencode({**s3_location(url).arrow_query(), **dict(own)})
-
-
-def _first(variables: tuple[str, ...]) -> str:
-    return next((value for name in variables if (value := os.environ.get(name))), "")

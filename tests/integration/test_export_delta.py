@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties
-from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, Rows, rows_of
+from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, Rows, made, rows_of
 
 from budwood.spark_export.export.delta import DeltaTarget
 from budwood.spark_export.export.target import State
@@ -26,10 +26,6 @@ def folder(tmp_path: Path) -> Path:
 
 def exporter(folder: Path, schema: pa.Schema = SIMPLE, rows_a_file: int = 10) -> Export:
     return Export(DeltaTarget(folder.as_uri()), schema, rows_a_file=rows_a_file)
-
-
-def made(keys: range) -> dict[int, dict[str, Any]]:
-    return {key: {"id": key, "name": f"n{key}", "price": 0.5} for key in keys}
 
 
 def batch(rows: Rows) -> pa.RecordBatch:

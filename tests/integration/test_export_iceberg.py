@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import BooleanExpression, EqualTo
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, rows_of
+from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, made, rows_of
 
 from budwood.spark_export.export import iceberg_manifests, incremental
 from budwood.spark_export.export.files import join
@@ -36,10 +36,6 @@ def lake(tmp_path: Path) -> Path:
 def exporter(lake: Path, schema: pa.Schema = SIMPLE, rows_a_file: int = 10, catalog: str = "") -> Export:
     target = IcebergTarget((lake / "shop" / "orders").as_uri(), catalog=catalog)
     return Export(target, schema, rows_a_file=rows_a_file)
-
-
-def made(keys: range) -> dict[int, dict[str, Any]]:
-    return {key: {"id": key, "name": f"n{key}", "price": 0.5} for key in keys}
 
 
 @contextmanager
@@ -282,32 +278,34 @@ def test_a_catalog_that_is_not_known_is_said() -> None:
         IcebergTarget("file:///orders")
 
 
-def test_a_snapshot_keeps_the_manifests_that_hold_files_and_no_others(lake: Path) -> None:
-    """Each commit reads them all."""
+def merged(lake: Path, lsn: int) -> Export:
+    """Five rows more at each LSN up to this one."""
     export, rows = exporter(lake, rows_a_file=1000), made(range(5))
     export.replace(1, rows)
-    for lsn in range(2, 12):
-        before, rows = rows, made(range(5 * lsn))
-        export.merge(lsn, before, rows)
+    for each in range(2, lsn + 1):
+        before, rows = rows, made(range(5 * each))
+        export.merge(each, before, rows)
+    return export
+
+
+def test_a_snapshot_keeps_the_manifests_that_hold_files_and_no_others(lake: Path) -> None:
+    """Each commit reads them all."""
+    export = merged(lake, 11)
     with table_of(lake) as table:
         manifests = table.metadata.snapshots[-1].manifests(table.io)
         assert [(each.added_files_count, each.deleted_files_count) for each in manifests] == [(1, 0), (0, 1)]
         assert [len(snapshot.manifests(table.io)) for snapshot in table.metadata.snapshots][1:] == [2] * 10
-    assert rows_of(export.target.read()) == export.expected(rows)
+    assert rows_of(export.target.read()) == export.expected(made(range(55)))
 
 
 def test_many_manifests_become_one(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iceberg_manifests, "_LEAST_MERGED", 4)
     monkeypatch.setattr(incremental, "SMALL_BYTES", 1)
-    export, rows = exporter(lake, rows_a_file=1000), made(range(5))
-    export.replace(1, rows)
-    for lsn in range(2, 14):
-        before, rows = rows, made(range(5 * lsn))
-        export.merge(lsn, before, rows)
+    export = merged(lake, 13)
     with table_of(lake) as table:
         assert max(len(snapshot.manifests(table.io)) for snapshot in table.metadata.snapshots) <= 4
         assert len(list(table.scan().plan_files())) == 13
-    assert rows_of(export.target.read()) == export.expected(rows)
+    assert rows_of(export.target.read()) == export.expected(made(range(65)))
 
 
 def test_what_was_replaced_long_ago_goes_but_for_what_has_a_name(lake: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, rows_of
+from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, made, rows_of
 
 from budwood.spark_export.export.checksum import total
 from budwood.spark_export.export.delta import DeltaTarget
@@ -31,10 +31,6 @@ Open = Callable[[], Target]
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     url = join(tmp_path.as_uri(), "sh%p #1?", "or ders")
     return lambda: DeltaTarget(url) if request.param == "delta" else IcebergTarget(url)
-
-
-def made(keys: range, price: float = 0.5) -> dict[int, dict[str, Any]]:
-    return {key: {"id": key, "name": f"n{key}", "price": price} for key in keys}
 
 
 def commits(target: Target) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.lakes import Export, rows_of
+from tests.lakes import Export, made, rows_of
 
 from budwood.spark_export.export.delta import DeltaTarget
 from budwood.spark_export.export.files import locate, name_of, within
@@ -20,7 +19,14 @@ from budwood.volume.errors import BadInput
 
 from .store_servers import environment, served
 
-VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
+VARIABLES = (
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_PROFILE",
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +46,6 @@ def target_of(format_: Format, url: str, catalogs: Path) -> Target:
             return DeltaTarget(url)
         case "iceberg":
             return IcebergTarget(url, catalog=f"sqlite:///{catalogs / 'catalog.db'}")
-
-
-def made(keys: range) -> dict[int, dict[str, Any]]:
-    return {key: {"id": key, "name": f"n{key}", "price": 0.5} for key in keys}
 
 
 @pytest.mark.parametrize("format_", FORMATS)

@@ -71,8 +71,8 @@ MUTANTS: Final = (
     Mutant(
         "s3: what the URL says goes behind the environment",
         "server/store/aws.py",
-        "given.endpoint or _first(_ENDPOINTS)",
-        "_first(_ENDPOINTS) or given.endpoint",
+        "given.endpoint or s3_endpoint()",
+        "s3_endpoint() or given.endpoint",
         (DOCTOR, "-k", "endpoint_and_region"),
     ),
     Mutant(

@@ -6,7 +6,7 @@
   another remote than the mount's does the work itself.
 - Whatever else changes a volume that a program has open for writing meets Busy, as with any other writer.
 
-A mount at an LSN or a time follows nothing, so it is left out of this. Without a mount all of this costs one look at a
+Mounts at an LSN or a time follow nothing, and are left out of this. Without a mount all of this costs one look at a
 file name.
 """
 
@@ -55,7 +55,6 @@ def _mount_of(home: Path) -> Mounted | None:
         return None
     from ..fuse.host.mount_client import serving, stated
 
-    options = stated(home).get("options", {})
-    if options.get("lsn") is not None or options.get("at") or serving(home) is None:
+    if serving(home) is None:
         return None
-    return Mounted(home, options.get("remote") or "")
+    return Mounted(home, stated(home).get("options", {}).get("remote") or "")

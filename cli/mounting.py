@@ -56,6 +56,7 @@ def mount(
         from ..volume.as_of import moment_of
 
         moment_of(at)
+    past = lsn is not None or at is not None
     settle = policy_named(on_diverged)
     # As the table of mounts names it.
     directory = real(where)
@@ -69,7 +70,7 @@ def mount(
             home=home,
             remote=context.remote,
             token=context.token,
-            read_only=read_only or lsn is not None or at is not None,
+            read_only=read_only or past,
             lsn=lsn,
             at=at,
             allow_other=allow_other,
@@ -80,7 +81,8 @@ def mount(
         serve(options, nonempty=nonempty, detached=detached)
         return
     check_directory(directory, home, nonempty=nonempty)
-    check_home(home)
+    if not past:
+        check_home(home)
     if context.cache_bytes is not None:
         from ..sync.edge import open as open_edge
 
@@ -96,10 +98,10 @@ def mount(
         f"--on-diverged={on_diverged}": on_diverged != "tell",
     }
     chosen = [flag for flag, on in flags.items() if on] + [f"--fuse-option={each}" for each in fuse_option or ()]
-    line = _start(Context(home, context.remote, context.token), directory, chosen)
+    line = _start(Context(home, context.remote, context.token), directory, chosen, past=past)
     if not quiet:
         say(line)
-    for notice in _notices(home):
+    for notice in [] if past else _notices(home):
         print(f"budwood: {notice}", file=sys.stderr)
 
 
@@ -114,7 +116,7 @@ def _notices(home: Path) -> list[str]:
         return []
 
 
-def _start(context: Context, directory: Path, flags: list[str]) -> str:
+def _start(context: Context, directory: Path, flags: list[str], *, past: bool) -> str:
     from ..fuse.daemon import start
 
     package = __name__.partition(".")[0]
@@ -126,7 +128,7 @@ def _start(context: Context, directory: Path, flags: list[str]) -> str:
     }
     assert context.home is not None
     command = [*entry, "mount", "--foreground", "--detached", *flags, "--", str(directory)]
-    status, line = start(command, context.home, environment)
+    status, line = start(command, context.home, environment, past=directory if past else None)
     if status:
         print(line, file=sys.stderr)
         raise typer.Exit(status)
@@ -145,12 +147,12 @@ def umount(
     mount = _mount_on(directory)
     if not mount.alive:
         unmount(mount)
-        say(
-            f"unmounted {mount.directory}, whose process had died; the next mount of {mount.home} recovers what it left"
-        )
+        left = "" if mount.past else f"; the next mount of {mount.home} recovers what it left"
+        say(f"unmounted {mount.directory}, whose process had died{left}")
         return
-    unpushed = _settled(mount)
-    if push:
+    # The past has nothing to push, whatever its home has.
+    unpushed = {} if mount.past else _settled(mount)
+    if push and not mount.past:
         _push(mount, unpushed)
         unpushed = _settled(mount)
     unmount(mount)
@@ -242,8 +244,8 @@ def mounts(context: Context, as_json: Json = False) -> None:
 def _row(info: MountInfo) -> dict[str, Any]:
     from ..fuse.host.mount_client import ask
 
-    unpushed: int | None = None
-    if info.alive:
+    unpushed = 0 if info.past else None
+    if info.alive and not info.past:
         try:
             unpushed = sum(_unpushed(ask(info.home, "status", timeout_seconds=_LOOK_SECONDS)).values())
         except (Unavailable, UsageError):

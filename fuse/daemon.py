@@ -19,12 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..sync.home_permissions import make_home, make_private_dir
 from ..volume.errors import UsageError
-from .host.checks import LIBRARIES, check_directory, check_home
+from .host.checks import LIBRARIES, check_directory
 from .host.logfile import LogFile
-from .host.mount_client import LOG, folder
-from .host.mount_lock import hold_home
+from .host.mount_client import LOG
+from .host.mount_lock import hold_home, make_folder
 from .host.mount_options import Options
 
 _PREFIX: Final = "budwood: "
@@ -51,7 +50,7 @@ def serve(options: Options, *, nonempty: bool = False, detached: bool = False) -
     """
     run, home = _serving(), options.home
     check_directory(options.directory, home, nonempty=nonempty)
-    _log_to_standard_error(folder(home) / LOG if detached else None)
+    _log_to_standard_error(options.folder / LOG if detached else None)
 
     def ready() -> None:
         # In one piece, as the reader of the line is gone after it.
@@ -60,7 +59,7 @@ def serve(options: Options, *, nonempty: bool = False, detached: bool = False) -
         if detached:
             os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    with hold_home(home, options.directory, options.public):
+    with hold_home(home, options.directory, options.public, past=options.past):
         run(options, on_ready=ready)
 
 
@@ -79,10 +78,11 @@ def _log_to_standard_error(path: Path | None) -> None:
     logging.getLogger(__name__.partition(".")[0]).setLevel(logging.INFO)
 
 
-def start(command: list[str], home: Path, environment: Mapping[str, str]) -> Started:
-    """Run `command` in the background until it prints a line or ends. Raises Busy if the home is mounted."""
-    check_home(home)
-    log = _fresh_log(home)
+def start(command: list[str], home: Path, environment: Mapping[str, str], *, past: Path | None = None) -> Started:
+    """Run `command` in the background until it prints a line or ends. `past`: the directory, of a mount that shows the
+    past.
+    """
+    log = _fresh_log(make_folder(home, past))
     with open(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as said:
         # None of our descriptors goes along: a mount that lived on with them would keep pipes and locks from ending.
         process = subprocess.Popen(
@@ -113,10 +113,7 @@ def start(command: list[str], home: Path, environment: Mapping[str, str]) -> Sta
     )
 
 
-def _fresh_log(home: Path) -> Path:
-    own = folder(home)
-    make_home(home)
-    make_private_dir(own)
+def _fresh_log(own: Path) -> Path:
     log = own / LOG
     if log.exists():
         log.replace(own / f"{LOG}.1")

@@ -126,7 +126,7 @@ class Mount:
         async with trio.open_nursery() as nursery:
             self.background = Background(nursery)
             self.fetcher = Fetcher(self.background)
-            if self.options.sync and not self.options.past and self.namespace.url():
+            if self.options.sync and self.namespace.url():
                 await first_names(self.namespace, _NAMES_SECONDS)
             await self._make_tree()
             device = await self._init(nursery)
@@ -198,9 +198,7 @@ class Mount:
             raise
 
     async def _serve_control(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        own = folder(self.edge.home)
-        own.mkdir(mode=0o700, exist_ok=True)
-        await serve(own / SOCKET, self.verbs.answer, task_status=task_status)
+        await serve(self.options.folder / SOCKET, self.verbs.answer, task_status=task_status)
 
     async def _refresh_views(self) -> None:
         while True:

@@ -10,6 +10,9 @@ The mount process of a home keeps its state in `<home>/mount/`:
                  dead: a process that can't end, as it waits for its own mount, still has it
     log, log.1   what it has to say; from this start, and what was said before (logfile.py)
 
+A mount that shows the past keeps its own in a folder there, named by its directory: any number of them may be beside
+the one that serves the home, and commands ask none of them.
+
 Nobody waits for a mount process that is dead or stopped, nor looks at its directory, which would wait for it too.
 
 A socket's path may have 107 bytes. A longer one is reached through a descriptor of its folder.
@@ -25,7 +28,8 @@ import struct
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -37,6 +41,7 @@ LOCK: Final = "lock"
 LOG: Final = "log"
 SOCKET: Final = "control"
 STATE: Final = "mount.json"
+PAST: Final = "past-"
 
 _LONGEST_PATH: Final = 107
 _CHUNK_BYTES: Final = 1 << 16
@@ -47,8 +52,10 @@ _CREDENTIALS: Final = struct.Struct("3i")
 _GONE: Final = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
 
 
-def folder(home: Path) -> Path:
-    return home / "mount"
+def folder(home: Path, past: Path | None = None) -> Path:
+    """Where the home's mount process keeps its state, or the one that shows the past on that directory."""
+    own = home / "mount"
+    return own if past is None else own / f"{PAST}{blake2b(os.fsencode(past), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,12 @@ class MountInfo:
     device: int
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """What it was started with: see mount_lock.py."""
+    past: bool = False
+    """Whether it shows the past. Known of others that are dead, too."""
+
+    @property
+    def folder(self) -> Path:
+        return folder(self.home, self.directory if self.past else None)
 
     @property
     def stopped(self) -> bool:
@@ -88,14 +101,17 @@ def mounts() -> list[MountInfo]:
 
 def info_of(mount: Mountpoint) -> MountInfo:
     home, read_only = Path(mount.source), "ro" in mount.options
-    state = stated(home)
-    if not state and _is_closed_to_us(home):
-        return MountInfo(mount.directory, home, read_only, alive=True, pid=None, device=mount.device)
-    # The home may have been mounted anew, elsewhere, after this one's process had died.
-    same = state.get("dir") == str(mount.directory)
-    pid = serving(home) if same else None
-    options: dict[str, Any] = state.get("options", {}) if same else {}
-    return MountInfo(mount.directory, home, read_only, pid is not None, pid, mount.device, options)
+    found = MountInfo(mount.directory, home, read_only, alive=False, pid=None, device=mount.device)
+    # The home may have been mounted anew, elsewhere, after this one's process had died; and what died here before may
+    # have been of the other kind.
+    for past in (None, mount.directory):
+        state = stated(home, past)
+        if state.get("dir") == str(mount.directory):
+            pid, options = serving(home, past), state.get("options", {})
+            found = replace(found, alive=pid is not None, pid=pid, options=options, past=past is not None)
+        if found.alive:
+            return found
+    return found if not _is_closed_to_us(home) else replace(found, alive=True)
 
 
 def _is_closed_to_us(home: Path) -> bool:
@@ -108,26 +124,33 @@ def _is_closed_to_us(home: Path) -> bool:
     return not os.access(folder(home) / STATE, os.R_OK)
 
 
-def stated(home: Path) -> dict[str, Any]:
-    """What the home's mount process wrote of itself, perhaps before it died; empty if there is nothing to read."""
+def stated(home: Path, past: Path | None = None) -> dict[str, Any]:
+    """What that mount process wrote of itself, perhaps before it died; empty if there is nothing to read."""
+    return stated_in(folder(home, past))
+
+
+def stated_in(own: Path) -> dict[str, Any]:
+    """The same, of the process whose folder it is."""
     try:
-        state = json.loads((folder(home) / STATE).read_bytes())
+        state = json.loads((own / STATE).read_bytes())
     except (OSError, ValueError):
         return {}
     return cast("dict[str, Any]", state) if isinstance(state, dict) else {}
 
 
-def serving(home: Path) -> int | None:
-    """The process that answers for the home, or will when it goes on; None if there is none."""
+def serving(home: Path, past: Path | None = None) -> int | None:
+    """The process that answers for the home, or for its past on that directory, or will when it goes on; None if there
+    is none.
+    """
     pid: Any
     try:
-        with _connected(home, _LOOK_SECONDS) as link:
+        with _connected(home, past) as link:
             pid = _peer(link)
     except NotFound:
         return None
     except BudwoodError:
         # Someone listens, but not to us: another user's, or one that is too busy to take the call.
-        pid = stated(home).get("pid")
+        pid = stated(home, past).get("pid")
     return pid if isinstance(pid, int) and process_state(pid) is not ProcessState.DEAD else None
 
 
@@ -145,8 +168,8 @@ def ask(home: Path, verb: str, *arguments: str, timeout_seconds: float | None = 
     ends before it answers, after which the verb may or may not have been done.
     """
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    with _connected(home, _LOOK_SECONDS) as link:
-        pid = _peer(link)
+    with _connected(home) as link:
+        pid, log = _peer(link), folder(home) / LOG
         try:
             link.sendall(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
             line = _line(link, pid, deadline)
@@ -158,12 +181,12 @@ def ask(home: Path, verb: str, *arguments: str, timeout_seconds: float | None = 
         except TimeoutError:
             raise Unavailable(
                 f"the mount of {home} has not answered {verb!r} within {timeout_seconds:g} s: try again, or look at"
-                f" {folder(home) / LOG}",
+                f" {log}",
                 determinate=False,
             ) from None
         except (ConnectionError, EOFError) as error:
             raise Unavailable(
-                f"the mount of {home} ended before it answered {verb!r}: look at {folder(home) / LOG}",
+                f"the mount of {home} ended before it answered {verb!r}: look at {log}",
                 determinate=False,
             ) from error
     return _result_of(json.loads(line))
@@ -211,15 +234,15 @@ def _check_it_lives(pid: int) -> None:
 
 
 @contextmanager
-def _connected(home: Path, timeout_seconds: float) -> Generator[socket.socket]:
+def _connected(home: Path, past: Path | None = None) -> Generator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as link:
-        link.settimeout(timeout_seconds)
+        link.settimeout(_LOOK_SECONDS)
         try:
-            with address(folder(home) / SOCKET) as path:
+            with address(folder(home, past) / SOCKET) as path:
                 link.connect(path)
         except (TimeoutError, BlockingIOError):
             # As many as it lets wait, wait for it already.
-            raise Unavailable(f"the mount of {home} does not take calls: look at {folder(home) / LOG}") from None
+            raise Unavailable(f"the mount of {home} does not take calls: look at {folder(home, past) / LOG}") from None
         except OSError as error:
             if error.errno in _GONE:
                 raise NotFound(f"no mount runs on the home {home}: budwood mount DIR starts one") from None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .mount_client import folder
+
 if TYPE_CHECKING:
     from ...sync.divergence import OnDiverged
 
@@ -29,6 +31,11 @@ class Options:
     def past(self) -> bool:
         """Whether it shows the volumes as they were."""
         return self.lsn is not None or self.at is not None
+
+    @property
+    def folder(self) -> Path:
+        """Where its process keeps its state."""
+        return folder(self.home, self.directory if self.past else None)
 
     @property
     def public(self) -> dict[str, Any]:

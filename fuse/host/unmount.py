@@ -19,7 +19,7 @@ from typing import Final
 
 from ...volume.errors import Busy, Unavailable, UsageError
 from .locker import abort
-from .mount_client import LOG, MountInfo, folder
+from .mount_client import LOG, MountInfo
 from .mountinfo import find
 from .process_state import child_of
 
@@ -40,7 +40,7 @@ def unmount(mount: MountInfo) -> None:
         if ending is not None and not select.select([ending], [], [], END_SECONDS)[0]:
             raise Unavailable(
                 f"{mount.directory} is unmounted, but its process {mount.pid} has not ended in {END_SECONDS:g} s:"
-                f" look at {folder(mount.home) / LOG}"
+                f" look at {mount.folder / LOG}"
             )
     finally:
         if ending is not None:

@@ -184,15 +184,6 @@ def test_a_command_for_another_remote_does_the_work_itself(ann: Command, tmp_pat
             assert without_settling(asked) == []
 
 
-@pytest.mark.parametrize("past", [{"lsn": 0}, {"lsn": 7}, {"at": "2030-01-01"}])
-def test_a_mount_of_the_past_is_left_out(ann: Command, past: dict[str, object]) -> None:
-    ann.sql_made("v")
-    with mount_of(ann, **past) as asked:
-        ann.ok("push", "v")
-        ann.ok("status")
-        assert asked == []
-
-
 def test_a_mount_that_died_is_no_mount(ann: Command) -> None:
     ann.sql_made("v")
     mount_client.folder(ann.home).mkdir()

@@ -313,17 +313,81 @@ def test_a_read_only_mount_follows_and_refuses_to_write(ann: User) -> None:
             assert db.execute("SELECT count(*) FROM t").fetchall() == [(3,)]
 
 
-def test_a_mount_at_an_lsn_shows_the_past(ann: User) -> None:
+def test_the_past_is_shown_beside_the_present(ann: User, make: Callable[[str], User]) -> None:
     ann.sql_made("v")
     ann.ok("push", "v")
-    ann.sql("v", "DELETE FROM t")
+    first, second = make("first"), make("second")
+    for lsn, past in (("1", first), ("2", second)):
+        past.home = ann.home
+        past.options = ann.options
+        assert past.mount("--lsn", lsn).code == 0
+        if past is first:
+            ann.sql("v", "DELETE FROM t WHERE a > 1")
+            ann.ok("push", "v")
+    for past, rows in ((first, 3), (second, 1)):
+        with closing(sqlite3.connect(f"file:{past.directory / 'v'}?mode=ro", uri=True)) as db:
+            assert db.execute("SELECT count(*) FROM t").fetchall() == [(rows,)]
+    assert "is a mount of" in first.mount("--lsn", "2").line()
+    with ann.mounted("--no-sync") as directory:
+        write_row(directory / "v")
+        listed = {row["dir"]: (row["mode"], row["alive"], row["unpushed"]) for row in ann.listed()}
+        assert listed == {
+            str(directory): ("read-write", True, 1),
+            str(first.directory): ("at LSN 1", True, 0),
+            str(second.directory): ("at LSN 2", True, 0),
+        }
+        assert ann.ok("push", "v") == "pushed 1 commit of v: LSN 3\n", "by the mount, which alone is asked"
+        assert first.umount("--push").out == f"unmounted {first.directory}\n"
+        assert second.umount().out == f"unmounted {second.directory}\n"
+        assert [row["dir"] for row in ann.listed()] == [str(directory)]
+    assert not list(mount_client.folder(ann.home).glob("past-*"))
+
+
+def test_a_mount_of_the_past_alone_leaves_its_home_to_commands(ann: User) -> None:
+    ann.sql_made("v")
     ann.ok("push", "v")
     with ann.mounted("--lsn", "1") as directory:
-        (row,) = ann.listed()
-        assert row["mode"] == "at LSN 1"
+        ann.sql("v", "DELETE FROM t")
+        assert ann.ok("push", "v") == "pushed 1 commit of v: LSN 2\n"
+        assert ann.sql("v", "SELECT count(*) FROM t") == ["0"]
         with closing(sqlite3.connect(f"file:{directory / 'v'}?mode=ro", uri=True)) as db:
             assert db.execute("SELECT count(*) FROM t").fetchall() == [(3,)]
-        assert ann.sql("v", "SELECT count(*) FROM t") == ["0"], "commands work on the home as it is"
+
+
+def test_a_new_home_shows_the_past_of_whatever_the_remote_has_a_name_for(ann: User, bob: User) -> None:
+    with ann.mounted() as directory:
+        (directory / "letters").mkdir()
+        (directory / "letters" / "a").write_text("one")
+        assert ann.umount("--push").code == 0
+        ann.mount()
+    with bob.mounted("--lsn", "1") as directory:
+        assert (directory / "letters" / "a").read_text() == "one"
+
+
+def test_what_a_killed_mount_of_the_past_left_is_removed_by_the_next(ann: User, make: Callable[[str], User]) -> None:
+    ann.sql_made("v")
+    ann.ok("push", "v")
+    ann.mount("--lsn", "1")
+    (row,) = ann.listed()
+    os.kill(row["pid"], signal.SIGKILL)
+    wait_until(lambda: ended(row["pid"]))
+    (row,) = ann.listed()
+    assert (row["mode"], row["alive"], row["unpushed"]) == ("at LSN 1", False, 0)
+    other = make("other")
+    other.home, other.options = ann.home, ann.options
+    with other.mounted("--lsn", "1"):
+        assert {row["dir"] for row in ann.listed() if row["mode"] == "at LSN 1"} == {
+            str(ann.directory),
+            str(other.directory),
+        }, "it is known for what it was as long as it stands there"
+        assert ann.umount().out == f"unmounted {ann.directory}, whose process had died\n"
+    left = list(mount_client.folder(ann.home).glob("past-*"))
+    assert left == [mount_client.folder(ann.home, ann.directory)]
+    with ann.mounted("--no-sync"):
+        (row,) = ann.listed()
+        assert (row["mode"], row["alive"]) == ("read-write", True), "what died on that directory was another"
+    with other.mounted("--lsn", "1"):
+        assert not left[0].exists()
 
 
 def test_commands_see_what_programs_have_committed(ann: User, tmp_path: Path) -> None:

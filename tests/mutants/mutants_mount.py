@@ -18,6 +18,7 @@ MOUNT_BYTES: Final = "tests/integration/test_mount_bytes.py"
 MOUNT_ROOM: Final = "tests/integration/test_mount_room.py"
 MOUNT_OTHERS: Final = "tests/integration/test_mount_others.py"
 MOUNT_TREE: Final = "tests/property/test_mount_tree.py"
+MOUNT_COMMAND: Final = "tests/integration/test_mount_command.py"
 WAL_DAMAGED: Final = "tests/fault/test_wal_damaged.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
@@ -245,7 +246,7 @@ MUTANTS: Final = (
         "cli/mounting.py",
         "                failed[name] = error\n",
         "                failed[name] = error\n                break\n",
-        ("tests/integration/test_mount_command.py", "-k", "says_once"),
+        (MOUNT_COMMAND, "-k", "says_once"),
     ),
     Mutant(
         "commits of a -wal are made again after a crash",
@@ -404,9 +405,9 @@ MUTANTS: Final = (
     Mutant(
         "a mount's command says nothing of what was lost",
         "cli/mounting.py",
-        "    for notice in _notices(home):\n",
+        "    for notice in [] if past else _notices(home):\n",
         "    for notice in ():\n",
-        ("tests/integration/test_mount_command.py", "-k", "missing_wal_has_lost"),
+        (MOUNT_COMMAND, "-k", "missing_wal_has_lost"),
     ),
     Mutant(
         "a remote that is collected in its loop's thread waits for itself",
@@ -463,5 +464,33 @@ MUTANTS: Final = (
         "                async with self._lock:\n                    # Not while",
         "                if True:\n                    # Not while",
         (MOUNT_TREE, "-k", "comes_in"),
+    ),
+    Mutant(
+        "a mount of the past holds its home",
+        "fuse/host/mount_client.py",
+        "    return own if past is None else own / ",
+        "    return own if past is None or True else own / ",
+        (MOUNT_COMMAND, "-k", "past"),
+    ),
+    Mutant(
+        "what stands dead at a directory is no longer known for the past",
+        "fuse/host/mount_lock.py",
+        'not in {"", *mounted}:\n',
+        'not in {""}:\n',
+        (MOUNT_COMMAND, "-k", "killed_mount_of_the_past"),
+    ),
+    Mutant(
+        "a mount is taken for the dead one of the past that was there before",
+        "fuse/host/mount_client.py",
+        "        if found.alive:\n            return found\n",
+        "",
+        (MOUNT_COMMAND, "-k", "killed_mount_of_the_past"),
+    ),
+    Mutant(
+        "a new home shows no past",
+        "fuse/mount.py",
+        "            if self.options.sync and self.namespace.url():\n",
+        "            if self.options.sync and not self.options.past and self.namespace.url():\n",
+        (MOUNT_COMMAND, "-k", "new_home"),
     ),
 )

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from budwood.cli.exit_status import Call, as_call
 from budwood.cli.main import build
@@ -29,7 +29,7 @@ BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BEHIND: Final = frozenset(("|", "&", "&&", "||", ";", "<", ">"))
 """A command ends before these."""
 
-COMMAND: Final = typer.main.get_command(build())
+COMMAND: Final[Any] = typer.main.get_command(build())
 
 
 class Spelled(NamedTuple):
@@ -61,7 +61,7 @@ def refusal(line: Spelled) -> str:
     return _parsed(COMMAND, words) if line.whole else _unknown(COMMAND, words)
 
 
-def _parsed(command: TyperGroup | TyperCommand, words: list[str]) -> str:
+def _parsed(command: Any, words: list[str]) -> str:
     """As click takes it, without the verb's body."""
     try:
         context = command.make_context(command.name, words)
@@ -77,7 +77,7 @@ def _parsed(command: TyperGroup | TyperCommand, words: list[str]) -> str:
     return ""
 
 
-def _unknown(command: TyperGroup | TyperCommand, words: list[str]) -> str:
+def _unknown(command: Any, words: list[str]) -> str:
     """The first verb or option that there isn't. Values may be left out, and alternatives stand side by side."""
     options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
     for at, word in enumerate(words):

@@ -63,7 +63,7 @@ def pull(context: Context, name: Name) -> None:
 def fetch(
     context: Context,
     name: Annotated[str | None, argument("[NAME]", "The volume's name.")] = None,
-    everything: Annotated[bool, flag("--all", "All volumes of this home.")] = False,
+    everything: Annotated[bool, flag("--all", "All volumes of this home, and all that its mount lists.")] = False,
     sql: Annotated[str | None, option("--sql", "QUERY", "Only the pages that this query touches.")] = None,
 ) -> None:
     """Fetch every page that is missing here, so that the volume can be read offline; or all volumes, with --all."""
@@ -95,27 +95,30 @@ def _fetch_query(context: Context, name: str, sql: str) -> None:
 
 
 def _fetch_all(context: Context) -> None:
+    from ..sync.namespace import Namespace
+
     with closing(context.edge()) as edge:
         mount, pages = context.running(), 0
+        refused = Namespace(edge).adopt_all()
         rows = [row for row in edge.ls() if row["remote_lsn"]]
-        if not rows:
+        if not rows and not refused:
             say("nothing to fetch: no volume here was ever pushed or pulled")
             return
         edge.check_fits(row["length"] for row in rows)
-        whole = {row["name"]: row["pages"] for row in rows}
 
         def fetch_one(name: str) -> None:
             nonlocal pages
+            # What was refused before is so again, and told.
             volume = edge.volume_here(name)
             if mount:
-                missing = missing_pages(volume, whole[name])
+                missing = missing_pages(volume, volume.status(count=False)["pages"])
                 mount.ask("fetch", name)
                 pages += missing
             else:
                 with progress(f"fetching {name}") as step:
                     pages += volume.fetch(progress=step)
 
-        for_each(list(whole), fetch_one)
+        for_each([*(row["name"] for row in rows), *refused], fetch_one)
     volumes = count_of(len(rows), "volume")
     say(f"fetched {count_of(pages, 'page')} of {volumes}" if pages else f"nothing to fetch: all of {volumes} is here")
 

@@ -22,13 +22,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ..volume.calls import WAIT_NAMES, WaitNamesRequest
-from ..volume.errors import AlreadyExists, BadInput, Busy, NotFound
+from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Busy, Full, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from .attributes import Attributes, Kind
 from .connection import Connection
@@ -39,6 +40,9 @@ from .name_table import NameTable, Record, check_open, is_gone, is_reserved, lis
 from .names_push import pull_settled_names, push_names
 from .tables import CommitRecord, Head, PlaceRecord, Txn, VolumeRecord, commit_key, unpack_head
 from .volume import Volume
+
+_ADOPTIONS: Final = 16
+"""Volumes that come in at once."""
 
 
 class Entry(NamedTuple):
@@ -223,6 +227,24 @@ class Namespace:
         if self.entry(name) is None:
             raise NotFound(f"there is no {name!r} here")
         return self._edge.volume(name)
+
+    def adopt_all(self) -> list[str]:
+        """Whatever this home has no more than a name of becomes a volume here, several at a time; the names of what the
+        remote refused. Raises Unavailable, Full.
+        """
+
+        def refused(name: str) -> bool:
+            try:
+                self._edge.volume_here(name)
+            except (Unavailable, Full):
+                raise
+            except BudwoodError:
+                return True
+            return False
+
+        names = [entry.name for entry in self.entries() if not entry.here]
+        with ThreadPoolExecutor(_ADOPTIONS, thread_name_prefix="budwood-adoptions") as pool:
+            return [name for name, failed in zip(names, pool.map(refused, names), strict=True) if failed]
 
     def push(self) -> list[str]:
         """Tell the remote what has changed here (names_push.py); a line for each entry that had to take another name,

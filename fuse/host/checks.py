@@ -79,7 +79,9 @@ def _is_empty(directory: Path) -> bool:
 
 
 def check_home(home: Path) -> None:
-    """Raises Busy if a mount serves the home already, which only those of its past may be beside. Whoever passes must still claim it (`mount_lock.py`)."""
+    """Raises Busy if a mount serves the home already; those of its past are beside it. Whoever passes must still claim
+    it (`mount_lock.py`).
+    """
     if is_mounted(home):
         raise Busy(already(home))
 

@@ -420,6 +420,28 @@ def test_a_command_pushes_and_pulls_through_the_mount(ann: User, bob: User) -> N
         assert bare.ok("fetch", "shop").startswith("nothing to fetch")
 
 
+def test_what_the_mount_lists_is_fetched_though_nobody_looked_at_it(ann: User, bob: User, tmp_path: Path) -> None:
+    store, aside = tmp_path / "store", tmp_path / "aside"
+    with ann.mounted() as directory:
+        for name in ("a", "b"):
+            (directory / name).write_text(name)
+        assert ann.umount("--push").code == 0
+        with bob.mounted():
+            assert bob.ok("fetch", "--all") == "fetched 2 pages of 2 volumes\n"
+        ann.mount()
+        (directory / "c").write_text("c")
+        assert ann.umount("--push").code == 0
+        with bob.mounted() as theirs:
+            wait_until(lambda: "c" in os.listdir(theirs))
+        assert bob.ok("fetch", "--all") == "fetched 1 page of 3 volumes\n", "as it does when it isn't mounted"
+        assert bob.ok("fetch", "--all") == "nothing to fetch: all of 3 volumes is here\n"
+        store.rename(aside)
+        with bob.mounted("--no-sync") as theirs:
+            assert [(theirs / name).read_text() for name in ("a", "b", "c")] == ["a", "b", "c"]
+        aside.rename(store)
+        ann.mount()
+
+
 def test_a_command_resets_through_the_mount(ann: User, bob: User) -> None:
     with ann.mounted("--no-sync") as directory:
         write_row(directory / "shop")

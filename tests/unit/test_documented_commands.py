@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,8 @@ from typer.core import TyperGroup
 
 from budwood.cli.exit_status import Call, as_call
 from budwood.cli.main import build
+from budwood.volume.as_of import moment_of
+from budwood.volume.errors import BadInput
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
@@ -26,6 +28,7 @@ ROOMS: Final = ("cli", "fuse", "lite", "remote", "rows", "server", "spark_export
 SOURCES: Final = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
 UNITS: Final = list((ROOT / "deploy" / "systemd").rglob("*.service"))
 BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NO_TIMES: Final = frozenset(("TIME", "…"))
 BEHIND: Final = frozenset(("|", "&", "&&", "||", ";", "<", ">"))
 """A command ends before these."""
 
@@ -58,7 +61,18 @@ def refusal(line: Spelled) -> str:
     """Why the command line doesn't take it; empty where it does."""
     words = shlex.split(line.text, comments=True)[1:]
     words = [PLACEHOLDERS.get(word, word) for word in takewhile(lambda word: word not in BEHIND, words)]
-    return _parsed(COMMAND, words) if line.whole else _unknown(COMMAND, words)
+    return _wrong_time(words) or (_parsed(COMMAND, words) if line.whole else _unknown(COMMAND, words))
+
+
+def _wrong_time(words: list[str]) -> str:
+    """What no parser looks at, as a time may also be a label."""
+    times = [value for option, value in pairwise(words) if option == "--at" and value not in NO_TIMES]
+    try:
+        for time in times:
+            moment_of(time)
+    except BadInput as error:
+        return str(error)
+    return ""
 
 
 def _parsed(command: Any, words: list[str]) -> str:
@@ -103,6 +117,7 @@ def test_every_command_is_taken() -> None:
     [
         ("budwood gc --stor URL", "No such option: --stor"),
         ("budwood keys crate", "No such command 'crate'"),
+        ("budwood restore shop --at yesterday", "is no time"),
         ("budwood fork", "Missing argument"),
     ],
 )

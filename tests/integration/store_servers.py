@@ -76,7 +76,7 @@ def served(name: str, folder: Path) -> Generator[Bucket]:
     data, program = str(folder), str(_PROGRAMS.get(name, ""))
     match name:
         case "moto":
-            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+            command = [sys.executable, "-P", str(Path(__file__).with_name("moto_in_turn.py")), "127.0.0.1", str(port)]
         case "s3rver":
             command = [program, "-a", "127.0.0.1", "-p", str(port), "-d", data, "--configure-bucket", "bucket"]
         case "azurite":

@@ -101,16 +101,16 @@ def mount(
     line = _start(Context(home, context.remote, context.token), directory, chosen, past=past)
     if not quiet:
         say(line)
-    for notice in [] if past else _notices(home):
+    for notice in _notices(home, directory if past else None):
         print(f"budwood: {notice}", file=sys.stderr)
 
 
-def _notices(home: Path) -> list[str]:
-    """What the user has to know of what an earlier mount left behind."""
+def _notices(home: Path, past: Path | None) -> list[str]:
+    """What the user has to know of what an earlier mount left behind, or of what this one can't show."""
     from ..fuse.host import mount_client
 
     try:
-        return list(mount_client.ask(home, "about", timeout_seconds=_LOOK_SECONDS)["notices"])
+        return list(mount_client.ask(home, "about", past=past, timeout_seconds=_LOOK_SECONDS)["notices"])
     except (NotFound, Unavailable):
         # It was ended as soon as it served; its log has them.
         return []

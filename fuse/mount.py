@@ -155,8 +155,13 @@ class Mount:
         entries, maker = look.entries, None
         if self.options.past:
             lsn, at = self.options.lsn, self.options.at
-            past = await trio.to_thread.run_sync(lambda: look_back(self.edge, self.namespace, entries, lsn=lsn, at=at))
-            entries, maker = [entry for entry in entries if entry.kind != "file" or entry.name in past], files_of(past)
+            then = await trio.to_thread.run_sync(
+                lambda: look_back(self.edge, self.namespace, look.entries, lsn=lsn, at=at)
+            )
+            entries, maker = then.entries, files_of(then.files)
+            if then.notice:
+                log.warning("%s", then.notice)
+                self.recovered.notices.append(then.notice)
         tree = Tree(self, (os.getuid(), os.getgid()), maker)
         self.naming = Naming(tree, self.namespace, self.edge, look, follows=not self.options.past)
         for entry in entries:

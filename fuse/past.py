@@ -1,8 +1,9 @@
 """Past: a mount that shows each volume as it was, at an LSN or at a time.
 
 What was then is asked of the remote once, when the mount starts, a few volumes at a time: a volume that didn't exist
-isn't there, and neither is one that was never pushed, since the past is the remote's. The names are today's. Nothing
-here changes any more: pages come when they are read, and stay in memory up to a limit. Where the volume stands in this
+isn't there, and neither is one that was never pushed, since the past is the remote's. At a time the names are those of
+that time, as far back as the remote remembers them, whatever was removed, renamed or replaced since; at an LSN, which
+each volume has its own of, they are today's. Nothing here changes any more: pages come when they are read, and stay in memory up to a limit. Where the volume stands in this
 home as it stood then, its pages are read from there, and kept there.
 
 A database that was in WAL mode is shown as one that isn't (File): there is nowhere to put a -shm.
@@ -10,10 +11,11 @@ A database that was in WAL mode is shown as one that isn't (File): there is nowh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -90,14 +92,26 @@ def files_of(past: dict[str, Past]) -> MakeFile:
     return make
 
 
+class LookedBack(NamedTuple):
+    entries: list[Entry]
+    files: dict[str, Past]
+    """By name."""
+    notice: str
+    """What is shown otherwise than was asked for; "" for nothing."""
+
+
 def look_back(
-    edge: Edge, namespace: Namespace, entries: Iterable[Entry], *, lsn: int | None, at: Time | None
-) -> dict[str, Past]:
-    """By name, the volumes that there were; of an @LABEL those that have it. Blocks. Raises Unavailable, BadInput for
-    what is no time.
+    edge: Edge, namespace: Namespace, entries: Sequence[Entry], *, lsn: int | None, at: Time | None
+) -> LookedBack:
+    """What there was of `entries`, today's, or of the names at that time; of an @LABEL the volumes that have it.
+    Blocks. Raises Unavailable, BadInput for what is no time.
     """
     # What is no time is so before anything is asked.
-    moment_of(at)
+    moment, _ = moment_of(at)
+    notice = ""
+    if moment is not None and namespace.url():
+        entries, told = namespace.entries_at(moment)
+        notice = _notice(moment, told)
 
     def look(entry: Entry) -> tuple[str, Past | None]:
         try:
@@ -106,13 +120,23 @@ def look_back(
             return entry.name, None
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="budwood-past") as pool:
-        found = list(pool.map(look, [entry for entry in entries if entry.kind == "file"]))
-    return {name: past for name, past in found if past is not None}
+        found = dict(pool.map(look, [entry for entry in entries if entry.kind == "file"]))
+    files = {name: past for name, past in found.items() if past is not None}
+    return LookedBack([entry for entry in entries if entry.kind != "file" or entry.name in files], files, notice)
+
+
+def _notice(asked: int, told: int) -> str:
+    if not told:
+        return "the names are today's: the remote's node is of an older release, and remembers no others"
+    if told <= asked:
+        return ""
+    since = datetime.fromtimestamp(told / 1000).isoformat(" ", "seconds")
+    return f"the names are those of {since}: what they were before isn't remembered"
 
 
 def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at: Time | None) -> Past | None:
-    if entry.here:
-        volume = edge.volume_here(entry.name)
+    volume = edge.volume_of(entry.vid)
+    if volume is not None:
         if not volume.local.record().remote and not edge.remote:
             return None
         then = volume.snapshot_at(lsn=lsn, at=at)

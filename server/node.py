@@ -571,7 +571,7 @@ class Node:
     @answers(calls.LIST_NAMES)
     async def list_names(self, request: calls.NamesRequest) -> NameList:
         return await (await (await self._names(request.org)).get(fresh=True)).listed(
-            request.prefix, request.after, request.limit
+            request.prefix, request.after, request.limit, request.at
         )
 
     @answers(calls.PULL_NAMES)

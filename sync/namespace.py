@@ -24,25 +24,31 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
 
-from ..volume.calls import WAIT_NAMES, WaitNamesRequest
+from ..volume.calls import LIST_NAMES, WAIT_NAMES, NamesRequest, WaitNamesRequest
 from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Busy, Full, NotFound, Unavailable
 from ..volume.ids import VolumeId
+from ..volume.wire import NameEntry
 from .attributes import Attributes, Kind
 from .connection import Connection
 from .edge import Edge
 from .file_locks import names_lock
 from .journal_tail import Tail, VolumeTail
 from .name_table import NameTable, Record, check_open, is_gone, is_reserved, list_volumes, namespace_of
+from .names_pull import check_store
 from .names_push import pull_settled_names, push_names
 from .tables import CommitRecord, Head, PlaceRecord, Txn, VolumeRecord, commit_key, unpack_head
 from .volume import Volume
 
 _ADOPTIONS: Final = 16
 """Volumes that come in at once."""
+_LISTED: Final = 10_000
+_ROUNDS: Final = 20
+"""Of listings, each begun anew since the names changed in the midst of it; those of the past don't."""
 
 
 class Entry(NamedTuple):
@@ -99,6 +105,32 @@ class Namespace:
             records = NameTable(self._environment, txn).everything()
             found = [self._entry(txn, tail, record) for record in records if not is_reserved(record.name)]
         return iter(sorted(found, key=lambda entry: entry.name))
+
+    def entries_at(self, at: int) -> tuple[list[Entry], int]:
+        """The remote's names as they stood at a time, in milliseconds, whatever this home has of them; and the time at
+        which they did: a later one, where what was before isn't remembered; 0 where the node knows no names but today's.
+        Waits for the network. Raises Unavailable, NotFound, WrongStore, Locked.
+        """
+        connection = self._connection()
+        check_store(connection, namespace_of(self._environment))
+        for _ in range(_ROUNDS):
+            first, after, found = None, "", list[Entry]()
+            while first is None or after:
+                part = connection.remote.ask(LIST_NAMES, NamesRequest(after=after, limit=_LISTED, at=at))
+                first = first or part
+                if part.head != first.head:
+                    break
+                found += [self._entry_then(entry) for entry in part.entries if not is_reserved(entry.name)]
+                after = part.next
+            else:
+                return found, first.at
+        raise Unavailable("the remote's names change faster than they are told: try again")
+
+    def _entry_then(self, told: NameEntry) -> Entry:
+        attributes = Attributes.from_wire(told.attributes).seen_by(self._uid, self._gid, told.time * 1_000_000)
+        key = blake2b(told.name.encode(), digest_size=16).digest()
+        length = attributes.size if attributes.kind == "file" else len(attributes.link.encode())
+        return Entry(key, told.name, attributes.kind, told.target, attributes, length, 0, None)
 
     def look(self, seen: Mapping[bytes, int], again: Iterable[bytes] = ()) -> Look:
         """What has changed since a look that had `seen` this; the entries with the ids `again` are told in any case.

@@ -337,11 +337,13 @@ class Opened(_Message, frozen=True, kw_only=True):
 
 
 class NamesRequest(OfNames, frozen=True, kw_only=True):
-    """Names that start with `prefix`, sorted, behind `after`."""
+    """Names that start with `prefix`, sorted, behind `after`: as they stood `at` a time, or as they stand."""
 
     prefix: str = ""
     after: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    at: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """In milliseconds since the Unix epoch; 0: now."""
 
 
 class PullNamesRequest(OfNames, frozen=True, kw_only=True):

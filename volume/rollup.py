@@ -192,6 +192,10 @@ class RolledChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     names: tuple[str, ...]
     below: bool = False
     """Whether it touched all that lies below these, too."""
+    time: int = 0
+    """0 where no more than that is told, as older releases do."""
+    was: tuple[RolledName | None, ...] = ()
+    """What stood under each of `names` before, without its token."""
 
 
 class RolledPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -160,16 +160,18 @@ def _peer(link: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(told)[0])
 
 
-def ask(home: Path, verb: str, *arguments: str, timeout_seconds: float | None = None) -> Any:
-    """The answer of the home's mount to a verb (`verbs.py`). Without a timeout it waits for as long as the mount lives,
+def ask(
+    home: Path, verb: str, *arguments: str, past: Path | None = None, timeout_seconds: float | None = None
+) -> Any:
+    """The answer of the home's mount to a verb (`verbs.py`), or of the one that shows its past there. Without a timeout it waits for as long as the mount lives,
     and isn't stopped.
 
     Raises the error that was told; NotFound if no mount runs on that home; Unavailable if it doesn't answer in time or
     ends before it answers, after which the verb may or may not have been done.
     """
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    with _connected(home) as link:
-        pid, log = _peer(link), folder(home) / LOG
+    with _connected(home, past) as link:
+        pid, log = _peer(link), folder(home, past) / LOG
         try:
             link.sendall(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
             line = _line(link, pid, deadline)

@@ -140,10 +140,10 @@ class Naming:
         return result
 
     async def bring(self, file: File) -> None:
-        """See that a file's volume is known; one that only the remote has comes in, without its pages. Raises
-        Unavailable, NotFound.
+        """See that a file's volume is known; one that only the remote has comes in, without its pages. What is shown of
+        the past needs no volume here. Raises Unavailable, NotFound.
         """
-        while file.volume is None:
+        while file.volume is None and self._follows:
             if file.parent is None:
                 raise pyfuse3.FUSEError(errno.ESTALE)
             other = self._coming.get(file)

@@ -2,7 +2,8 @@
 
 A stream without a birth is followed as a namespace from its first record on, by the same function that judges its
 changes; each entry's part whole or not at all. What the changes of the newest `MOST_REMEMBERED` LSNs touched is kept
-with the names, so that an edge is told of those alone, whoever it asks.
+with the names, so that an edge is told of those alone, whoever it asks; and what stood there before, so that the names
+of a time can be told (past_names.py).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class NamesRollup:
         """The revision that the rollup before has."""
         self._followed = 0
         """Parts."""
-        self._changes: list[NameChange] = []
+        self._changes: list[RolledChange] = []
 
     def changes(self, parts: list[Part]) -> Iterator[tuple[bytes, bytes | None]]:
         """What it puts into the tree, and None for what it takes away. Raises NotLoaded, and has told nothing then."""
@@ -67,15 +68,15 @@ class NamesRollup:
 
     def _follow(self, part: Part) -> bool:
         """Whether the names take the part. If not, all is as it was."""
-        state, changes = self._state, list[NameChange]()
+        state, changes = self._state, list[RolledChange]()
         assert state is not None
         try:
             for record in part.carried.decode(part.key):
                 after = apply_change(state, record)
                 if isinstance(after, Refusal):
                     return False
-                if isinstance(record, NameChange):
-                    changes.append(record)
+                if isinstance(record, NameChange) and after.last is not None:
+                    changes.append(after.last)
                 state = after
         except (Corrupt, Unsupported):
             # It is kept as it stands, and whoever opens the stream meets the same.
@@ -96,9 +97,7 @@ class NamesRollup:
             yield self._key + CHANGE + number(lsn), None
         for change in self._changes:
             if change.lsn > reach:
-                names = tuple(touched.name for touched in change.touched)
-                rolled = RolledChange(lsn=change.lsn, names=names, below=change.op == "move")
-                yield self._key + CHANGE + number(change.lsn), encode(rolled)
+                yield self._key + CHANGE + number(change.lsn), encode(change)
 
 
 def _rolled(token: bytes, lsn: int) -> RolledClient:

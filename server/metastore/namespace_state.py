@@ -38,13 +38,14 @@ from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES
 from ...volume.name_attributes import check_attributes, is_readable
 from ...volume.records import NameChange, Record, Retain, Touched
 from ...volume.retention_policy import RetentionPolicy
-from ...volume.rollup import RolledName
+from ...volume.rollup import RolledChange, RolledName
 from ...volume.wire import NameDelta, NameEntry, NameList, NameRequest
 from ..store.tree_nodes import NotLoaded, loading, loading_in_thread
 from .entry_draft import AlreadyStands, Drafted
 from .layered_map import LayeredMap
 from .name_map import Gone, NameMap
 from .open_stream import OpenStream
+from .past_names import PastNames, names_at
 from .recent_changes import EVERYTHING, Range, RecentChanges, range_below, reach_at, standing
 from .rolled_names import ClientsBehind, NamesBehind
 from .rolled_stream import RolledLog
@@ -85,6 +86,8 @@ class NamesState:
     """Each client's newest change: (token, LSN)."""
     policy: RetentionPolicy | None = None
     """Of every volume that has none of its own."""
+    last: RolledChange | None = None
+    """What made these of those before; None where a rollup did."""
 
     def lookup(self, name: str) -> NameEntry | None:
         bound = self.names.get(name)
@@ -121,7 +124,20 @@ def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
     else:
         names = _moved(state, record)
     clients = state.clients.put(record.client, (record.token, record.lsn))
-    return replace(state, head=record.lsn, time=record.time, names=names, clients=clients)
+    last = _told(state, record)
+    return replace(state, head=record.lsn, time=record.time, names=names, clients=clients, last=last)
+
+
+def _told(state: NamesState, record: NameChange) -> RolledChange:
+    """Of the change to that state, what is remembered."""
+    stood = (state.names.get(touched.name) for touched in record.touched)
+    return RolledChange(
+        lsn=record.lsn,
+        names=tuple(touched.name for touched in record.touched),
+        below=record.op == "move",
+        time=record.time,
+        was=tuple(None if each is None else msgspec.structs.replace(each, token=b"") for each in stood),
+    )
 
 
 def judge_change(state: NamesState, request: NameRequest, now_ms: int) -> Judged:
@@ -197,13 +213,16 @@ class Namespace(OpenStream[NamesState]):
         """What the state lies over."""
         self._rolled_head = 0
         """The revision of that."""
+        self._listed_past: tuple[int, PastNames] | None = None
+        """By the time that was asked for."""
         self._drafted: tuple[NamesState, Record, NamesState | Refusal] | None = None
         """What the last record that was judged here comes to, so that moving many names is done once and not twice."""
 
     @property
     def weight(self) -> int:
         """See kept_open.Openable."""
-        return _NAMESPACE_BYTES + _CHANGE_BYTES * (len(self.state.names.changes) + len(self._recent))
+        past = len(self._listed_past[1].names.changes) if self._listed_past is not None else 0
+        return _NAMESPACE_BYTES + _CHANGE_BYTES * (len(self.state.names.changes) + len(self._recent) + past)
 
     @property
     def busy(self) -> bool:
@@ -252,8 +271,8 @@ class Namespace(OpenStream[NamesState]):
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
         self.state = after
-        if isinstance(placed.record, NameChange):
-            self._recent.note(placed.record)
+        if isinstance(placed.record, NameChange) and after.last is not None:
+            self._recent.note(after.last)
             self.tell()
         return True
 
@@ -281,22 +300,38 @@ class Namespace(OpenStream[NamesState]):
         """Raises Corrupt, Unavailable."""
         return await loading(lambda: self.state.lookup(name))
 
-    async def listed(self, prefix: str, after: str, limit: int) -> NameList:
+    async def listed(self, prefix: str, after: str, limit: int, at: int = 0) -> NameList:
         """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer
-        may hold."""
-        state, part = self.state, _Part(limit)
+        may hold. As they stood at that time, in milliseconds; as they stand, where it is 0.
+        """
+        past = await self._past(at) if at else PastNames(self.state.names, self.state.head, 0)
+        names, head, part = past.names, past.head, _Part(limit)
 
         def behind(after: str) -> Iterator[tuple[str, Bound]]:
-            return ((name, bound) for name, bound in state.names.between(max(prefix, after)) if name > after)
+            return ((name, bound) for name, bound in names.between(max(prefix, after)) if name > after)
 
         async with aclosing(_walk(behind, after, limit)) as walk:
             async for name, bound in walk:
                 if not name.startswith(prefix):
                     break
                 if part.full:
-                    return NameList(entries=tuple(part.entries), next=part.last, head=state.head)
+                    return NameList(entries=tuple(part.entries), next=part.last, head=head, at=past.at)
                 await part.add(name, bound)
-        return NameList(entries=tuple(part.entries), head=state.head)
+        return NameList(entries=tuple(part.entries), head=head, at=past.at)
+
+    async def _past(self, at: int) -> PastNames:
+        if self._listed_past is not None and self._listed_past[0] == at:
+            return self._listed_past[1]
+        state, recent, rolled = self.state, list(self._recent), self._rolled
+
+        def remembered() -> list[RolledChange]:
+            return [] if rolled is None else list(rolled.changes(reach_at(state.head)))
+
+        past = await names_at(state, [*await loading_in_thread(remembered), *recent], at)
+        if past.head < state.head:
+            # No later change makes another of it, and who lists it asks for its parts one after the other.
+            self._listed_past = at, past
+        return past
 
     async def delta(self, since: int, after: str, limit: int) -> NameDelta:
         """What became of the names since that revision; of all of them, where that isn't remembered."""

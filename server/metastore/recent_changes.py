@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ...volume.records import NameChange
 from ...volume.rollup import RolledChange
 from .name_map import NameMap, V
 
@@ -48,9 +47,8 @@ class RecentChanges:
     def __init__(self) -> None:
         self._changes: deque[RolledChange] = deque()
 
-    def note(self, change: NameChange) -> None:
-        names = tuple(touched.name for touched in change.touched)
-        self._changes.append(RolledChange(lsn=change.lsn, names=names, below=change.op == "move"))
+    def note(self, change: RolledChange) -> None:
+        self._changes.append(change)
         self.forget(reach_at(change.lsn))
 
     def forget(self, upto: int) -> None:
@@ -60,6 +58,10 @@ class RecentChanges:
 
     def __len__(self) -> int:
         return len(self._changes)
+
+    def __iter__(self) -> Iterator[RolledChange]:
+        """Oldest first."""
+        return iter(self._changes)
 
     def since(self, revision: int, rolled: Iterable[RolledChange] = ()) -> list[Range]:
         """What was touched after that revision, which is remembered, and by the changes `rolled`: sorted, none within

@@ -405,7 +405,7 @@ MUTANTS: Final = (
     Mutant(
         "a mount's command says nothing of what was lost",
         "cli/mounting.py",
-        "    for notice in [] if past else _notices(home):\n",
+        "    for notice in _notices(home, directory if past else None):\n",
         "    for notice in ():\n",
         (MOUNT_COMMAND, "-k", "missing_wal_has_lost"),
     ),

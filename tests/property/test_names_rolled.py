@@ -2,8 +2,8 @@
 several nodes at once, against a dict and against a namespace that is followed from its first record on.
 
 Two nodes change the names: one keeps nothing open, one everything. After each step each tells the same of all of them:
-what stands, what is listed from where, what became of them since any revision, and which change a repetition is of. In
-the end every rollup is what the second reader makes of the log.
+what stands, what is listed from where, what became of them since any revision, how they stood at any time, and which
+change a repetition is of. In the end every rollup is what the second reader makes of the log.
 """
 
 from __future__ import annotations
@@ -79,6 +79,10 @@ class World:
         """Target, revision, attributes."""
         self.at: list[dict[str, int]] = [{}]
         """Each name's revision, at each LSN."""
+        self.then: list[dict[str, tuple[bytes, Any]]] = [{}]
+        """Each name's target and attributes, at each LSN."""
+        self.times: list[int] = [1]
+        """Of each LSN."""
         self.made: list[tuple[NameRequest, int]] = []
 
     async def change(self, step: Step, count: int) -> None:
@@ -102,6 +106,9 @@ class World:
             return
         assert lsn == len(self.at)
         self.take(request, lsn)
+        # What an unbind leaves tells no time.
+        names = await (await self.nodes[step.node]._names("")).get()  # pyright: ignore[reportPrivateUsage]
+        self.times.append(names.state.time)
         self.made.append((request, lsn))
 
     def take(self, request: NameRequest, lsn: int) -> None:
@@ -116,6 +123,7 @@ class World:
             self.model.pop(new, None)
             self.model |= {name: (target, lsn, attributes) for name, (target, _, attributes) in moved.items()}
         self.at.append({name: each[1] for name, each in self.model.items()})
+        self.then.append({name: (target, attributes) for name, (target, _, attributes) in self.model.items()})
 
     async def check(self, node: Node, step: Step) -> None:
         head, ordered = len(self.at) - 1, sorted(self.model)
@@ -131,6 +139,8 @@ class World:
         assert {entry.name: told(entry) for entry in whole} == self.model
         for since in {0, 1, head - REMEMBERED - 1, head - REMEMBERED, head - 2, head} & {*range(head + 1)}:
             await self.check_delta(node, since, step.part)
+        for lsn in {0, 1, head - REMEMBERED - 1, head - REMEMBERED, head - 2, head - 1, head} & {*range(head + 1)}:
+            await self.check_past(node, lsn, step.part)
 
     async def check_delta(self, node: Node, since: int, part: int) -> None:
         """Put over the names of that revision it makes those of now. It is told as long as it is remembered."""
@@ -148,6 +158,24 @@ class World:
             known |= {entry.name: entry.revision for entry in delta.entries}
             first, after = False, delta.next
         assert known == self.at[head]
+
+    async def check_past(self, node: Node, lsn: int, part: int) -> None:
+        """From the time of an LSN to that of the next, the names are those of that LSN; or of the earliest for which it
+        is remembered."""
+        head = len(self.at) - 1
+        earliest = max(0, head - REMEMBERED)
+        for at in {self.times[lsn], self.times[lsn + 1] - 1 if lsn < head else self.times[lsn] + 1}:
+            told = at if lsn > earliest or not earliest else self.times[earliest + 1] - 1
+            after, entries = "", list[NameEntry]()
+            while after or not entries:
+                listed = await node.ask(LIST_NAMES, NamesRequest(after=after, limit=part, at=at))
+                assert (listed.at, listed.head) == (told, max(lsn, earliest))
+                entries += listed.entries
+                after = listed.next
+                if not after:
+                    break
+            assert {entry.name: (entry.target, entry.attributes) for entry in entries} == self.then[max(lsn, earliest)]
+            assert [entry.name for entry in entries] == sorted(self.then[max(lsn, earliest)])
 
     async def check_repeats(self) -> None:
         """The newest change of each client is known, by what stands or by its token; and nothing lands again."""

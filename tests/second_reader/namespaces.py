@@ -32,8 +32,9 @@ class Namespace:
         """Of the change that each was written by."""
         self.clients: dict[bytes, tuple[bytes, int]] = {}
         """Each one's newest change: the token and the LSN."""
-        self.touched: dict[int, tuple[tuple[str, ...], bool]] = {}
-        """By LSN: the names that a change states, and whether all below them is touched, too."""
+        self.touched: dict[int, tuple[tuple[str, ...], bool, int, tuple[Name | None, ...]]] = {}
+        """By LSN: the names that a change states, and whether all below them is touched, too; its time, and what stood
+        under those names before."""
 
     @classmethod
     def of(cls, vid: bytes, base: Rollup | None) -> Namespace:
@@ -51,8 +52,8 @@ class Namespace:
             token, _, lsn, _ = cast("tuple[bytes, int, int, int]", last)
             space.clients[client] = token, lsn
         for change in base.all_of(vid, b"h").values():
-            lsn, names, below = cast("tuple[int, tuple[str, ...], bool]", change)
-            space.touched[lsn] = names, below
+            lsn, *told = cast("tuple[Any, ...]", change)
+            space.touched[lsn] = cast("Any", tuple(told))
         if len(space.names) != count:
             raise Damaged(base.key, f"it counts {count} names, and has {len(space.names)}")
         return space
@@ -78,14 +79,15 @@ class Namespace:
         for name, revision in touched:
             if (self.names[name].revision if name in self.names else 0) != revision:
                 raise Damaged(key, f"the name {name!r} is at another revision")
-        before = set(self.names)
+        before, was = set(self.names), tuple(self.names.get(name) for name, _ in touched)
         _change(self.names, record, touched, self.lsn, self.time)
         token = record.data("token", b"")
         for name in before - self.names.keys():
             del self.tokens[name]
         self.tokens |= {name: token for name, bound in self.names.items() if bound.revision == self.lsn}
         self.clients[record.data("client", b"")] = token, self.lsn
-        self.touched[self.lsn] = tuple(name for name, _ in touched), record.text("op") == "move"
+        stated, below = tuple(name for name, _ in touched), record.text("op") == "move"
+        self.touched[self.lsn] = stated, below, self.time, was
 
 
 def namespace_of(vid: bytes, base: Rollup | None, stream: Iterable[Placed]) -> Namespace:

@@ -203,16 +203,20 @@ def _value(key: str, at: bytes, value: bytes) -> object:
         case b"n":
             return fields.number("head"), fields.number("time"), fields.number("count"), fields.policy()
         case b"b":
-            attributes = fields.map("attributes")
-            bound = Name(fields.data("target"), fields.number("revision"), attributes, fields.number("time", 0))
-            return *bound, fields.data("token", b"")
+            return *_name(fields), fields.data("token", b"")
         case b"h":
-            return fields.number("lsn"), tuple(fields.items("names")), fields.flag("below")
+            was = tuple(None if each is None else _name(Fields.of(key, each)) for each in fields.items("was"))
+            names = tuple(fields.items("names"))
+            return fields.number("lsn"), names, fields.flag("below"), fields.number("time", 0), was
         case b"p":
             part = Fields.of(key, fields.map("part"))
             return fields.number("size"), part.items("records"), part.data("setsum", EMPTY_SUM)
         case _:
             raise Damaged(key, f"its tree has an item {at.hex()}, of no kind")
+
+
+def _name(fields: Fields) -> Name:
+    return Name(fields.data("target"), fields.number("revision"), fields.map("attributes"), fields.number("time", 0))
 
 
 def _has_policy(at: bytes, value: object) -> bool:

@@ -48,6 +48,9 @@ def _compare(key: str, found: Items, streams: Mapping[str, RolledStream], base: 
     for stream in streams.values():
         expected |= stream.items
     for at in sorted(found.keys() | expected.keys()):
-        if at not in found or at not in expected or found[at] != expected[at]:
-            told, known = found.get(at, "nothing"), expected.get(at, "nothing")
+        told, known = found.get(at, "nothing"), expected.get(at, "nothing")
+        if at[16:17] == b"h" and isinstance(told, tuple) and isinstance(known, tuple) and not told[3]:
+            # An older release tells what was touched alone.
+            known = (*known[:3], 0, ())
+        if told != known:
             raise Damaged(key, f"of {at.hex()} it says {told}, and its log {known}")

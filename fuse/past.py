@@ -27,7 +27,7 @@ from ..sync.snapshot import LocalSnapshot, Misses
 from ..sync.volume import Volume
 from ..volume.as_of import Time, moment_of, snapshot_request
 from ..volume.calls import SNAPSHOT
-from ..volume.errors import BadInput, Forgotten, NotFound, Unavailable
+from ..volume.errors import BadInput, Forbidden, Forgotten, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet
@@ -116,7 +116,8 @@ def look_back(
     def look(entry: Entry) -> tuple[str, Past | None]:
         try:
             return entry.name, _there(edge, namespace, entry, lsn, at)
-        except (NotFound, Forgotten):
+        except (NotFound, Forgotten, Forbidden):
+            # Who may read by some names alone may not by one that leads nowhere now.
             return entry.name, None
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="budwood-past") as pool:
@@ -158,4 +159,5 @@ def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at: 
             return connection.pages(vid, info.lsn, pages, info.page_size, extra_bytes=extra_bytes)[1]
 
         past = Past(info, RemoteMisses(fetch), None)
-    return past if past.info.lsn else None
+    # What had a name then, and no commit yet, was an empty file.
+    return past if past.info.lsn or at is not None else None

@@ -39,7 +39,7 @@ from .edge import Edge
 from .file_locks import names_lock
 from .journal_tail import Tail, VolumeTail
 from .name_table import NameTable, Record, check_open, is_gone, is_reserved, list_volumes, namespace_of
-from .names_pull import check_store
+from .names_pull import belongs, check_store
 from .names_push import pull_settled_names, push_names
 from .tables import CommitRecord, Head, PlaceRecord, Txn, VolumeRecord, commit_key, unpack_head
 from .volume import Volume
@@ -107,9 +107,10 @@ class Namespace:
         return iter(sorted(found, key=lambda entry: entry.name))
 
     def entries_at(self, at: int) -> tuple[list[Entry], int]:
-        """The remote's names as they stood at a time, in milliseconds, whatever this home has of them; and the time at
-        which they did: a later one, where what was before isn't remembered; 0 where the node knows no names but today's.
-        Waits for the network. Raises Unavailable, NotFound, WrongStore, Locked.
+        """The remote's names as they stood at a time, in milliseconds, whatever this home has of them, beside the volumes
+        here that are another store's; and the time at which they did: a later one, where what was before isn't
+        remembered; 0 where the node knows no names but today's. Waits for the network. Raises Unavailable, NotFound,
+        WrongStore, Locked.
         """
         connection = self._connection()
         check_store(connection, namespace_of(self._environment))
@@ -123,8 +124,14 @@ class Namespace:
                 found += [self._entry_then(entry) for entry in part.entries if not is_reserved(entry.name)]
                 after = part.next
             else:
-                return found, first.at
+                told = {entry.name for entry in found}
+                return [*found, *(entry for entry in self._others(connection) if entry.name not in told)], first.at
         raise Unavailable("the remote's names change faster than they are told: try again")
+
+    def _others(self, connection: Connection) -> list[Entry]:
+        with self._environment.look() as (txn, tail):
+            records = [each for each in NameTable(self._environment, txn).everything() if not is_reserved(each.name)]
+            return [self._entry(txn, tail, record) for record in records if not belongs(record, connection.store)]
 
     def _entry_then(self, told: NameEntry) -> Entry:
         attributes = Attributes.from_wire(told.attributes).seen_by(self._uid, self._gid, told.time * 1_000_000)

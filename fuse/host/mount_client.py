@@ -160,9 +160,7 @@ def _peer(link: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(told)[0])
 
 
-def ask(
-    home: Path, verb: str, *arguments: str, past: Path | None = None, timeout_seconds: float | None = None
-) -> Any:
+def ask(home: Path, verb: str, *arguments: str, past: Path | None = None, timeout_seconds: float | None = None) -> Any:
     """The answer of the home's mount to a verb (`verbs.py`), or of the one that shows its past there. Without a timeout it waits for as long as the mount lives,
     and isn't stopped.
 

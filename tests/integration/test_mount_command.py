@@ -10,8 +10,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +364,44 @@ def test_a_new_home_shows_the_past_of_whatever_the_remote_has_a_name_for(ann: Us
         ann.mount()
     with bob.mounted("--lsn", "1") as directory:
         assert (directory / "letters" / "a").read_text() == "one"
+
+
+def test_a_mount_at_a_time_shows_the_names_of_that_time(ann: User, bob: User, make: Callable[[str], User]) -> None:
+    files = ann.directory
+    with ann.mounted("--no-sync"):
+        (files / "letters").mkdir()
+        for name in ("letters/removed", "saved", "moved"):
+            (files / name).write_text(name)
+        (files / "empty").touch()
+        write_row(files / "shop", mode="wal")
+        ann.ok("push", "shop")
+        mount_client.ask(ann.home, "push")
+        # Each change of names is a millisecond later than the one before, at least.
+        time.sleep(0.05)
+        at = datetime.now(UTC).isoformat()
+        (files / "letters" / "removed").unlink()
+        (files / "letters").rmdir()
+        (files / ".saved~").write_text("anew")
+        (files / ".saved~").replace(files / "saved")
+        (files / "moved").rename(files / "elsewhere")
+        write_row(files / "shop")
+        (files / "late").write_text("late")
+        mount_client.ask(ann.home, "push")
+        here = [row["name"] for row in json.loads(ann.ok("status", "--json"))]
+        other = make("other")
+        other.home, other.options = ann.home, ann.options
+        for then in (other, bob):
+            with then.mounted("--at", at) as directory:
+                found = {str(path.relative_to(directory)) for path in directory.rglob("*")}
+                found = {name for name in found if not name.startswith(".budwood")}
+                assert found == {"letters", "letters/removed", "saved", "moved", "empty", "shop"}
+                for name in ("letters/removed", "saved", "moved"):
+                    assert (directory / name).read_text() == name
+                assert (directory / "empty").read_bytes() == b""
+                with closing(sqlite3.connect(f"file:{directory / 'shop'}?mode=ro", uri=True)) as db:
+                    assert db.execute("SELECT count(*) FROM t").fetchall() == [(1,)]
+        assert [row["name"] for row in json.loads(ann.ok("status", "--json"))] == here, "the past brings nothing in"
+        assert (files / "saved").read_text() == "anew"
 
 
 def test_what_a_killed_mount_of_the_past_left_is_removed_by_the_next(ann: User, make: Callable[[str], User]) -> None:

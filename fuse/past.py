@@ -2,9 +2,10 @@
 
 What was then is asked of the remote once, when the mount starts, a few volumes at a time: a volume that didn't exist
 isn't there, and neither is one that was never pushed, since the past is the remote's. At a time the names are those of
-that time, as far back as the remote remembers them, whatever was removed, renamed or replaced since; at an LSN, which
-each volume has its own of, they are today's. Nothing here changes any more: pages come when they are read, and stay in memory up to a limit. Where the volume stands in this
-home as it stood then, its pages are read from there, and kept there.
+that time, as far back as the remote remembers them, whatever was removed, renamed or replaced since; at an LSN, of
+which each volume has its own, they are today's. Nothing here changes any more: pages come when they are read, and stay
+in memory up to a limit. Where the volume stands in this home as it stood then, its pages are read from there, and kept
+there.
 
 A database that was in WAL mode is shown as one that isn't (File): there is nowhere to put a -shm.
 """

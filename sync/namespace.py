@@ -107,8 +107,8 @@ class Namespace:
         return iter(sorted(found, key=lambda entry: entry.name))
 
     def entries_at(self, at: int) -> tuple[list[Entry], int]:
-        """The remote's names as they stood at a time, in milliseconds, whatever this home has of them, beside the volumes
-        here that are another store's; and the time at which they did: a later one, where what was before isn't
+        """The remote's names as they stood at a time, in milliseconds, whatever this home has of them, beside the
+        volumes here that are another store's; and the time at which they did: a later one, where what was before isn't
         remembered; 0 where the node knows no names but today's. Waits for the network. Raises Unavailable, NotFound,
         WrongStore, Locked.
         """

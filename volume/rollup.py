@@ -16,7 +16,7 @@ Keys of the tree are the stream's 16 bytes, a letter, and what the letter says:
     f ‖ child                   RolledFork      a fork
     n                           RolledNames     what a namespace comes to, which has no `s`
     b ‖ name                    RolledName      what stands under a name
-    h ‖ LSN                     RolledChange    what one of its newest changes touched
+    h ‖ LSN                     RolledChange    what one of its newest changes touched, and what stood there before
     p ‖ slot                    RolledPart      from here on the stream can't be followed, and is kept as it stands
 
 Numbers are 8 bytes, the most significant first; a level is one.

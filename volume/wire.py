@@ -277,8 +277,8 @@ class NameList(_Message, frozen=True, kw_only=True):
     head: int = 0
     """The namespace's LSN that this was read at: pages of a listing belong together if they name the same one."""
     at: int = 0
-    """The time at which the names stood so: the one that was asked for, or the earliest that is remembered; 0: now, which
-    is all that older nodes know."""
+    """The time at which the names stood so: the one that was asked for, or the earliest that is remembered; 0: now,
+    which is all that older nodes know."""
 
 
 class NameDelta(_Message, frozen=True, kw_only=True):

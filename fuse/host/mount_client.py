@@ -161,8 +161,8 @@ def _peer(link: socket.socket) -> int:
 
 
 def ask(home: Path, verb: str, *arguments: str, past: Path | None = None, timeout_seconds: float | None = None) -> Any:
-    """The answer of the home's mount to a verb (`verbs.py`), or of the one that shows its past there. Without a timeout it waits for as long as the mount lives,
-    and isn't stopped.
+    """The answer of the home's mount to a verb (`verbs.py`), or of the one that shows its past on that directory.
+    Without a timeout it waits for as long as the mount lives, and isn't stopped.
 
     Raises the error that was told; NotFound if no mount runs on that home; Unavailable if it doesn't answer in time or
     ends before it answers, after which the verb may or may not have been done.

@@ -263,6 +263,23 @@ async def test_no_name_and_no_fork_leads_to_anothers_pages() -> None:
             await evil.ask(SNAPSHOT, SnapshotRequest(child.raw))
 
 
+async def test_of_names_of_the_past_a_key_for_a_prefix_sees_its_own() -> None:
+    async with (
+        deployed() as node,
+        node.remote(await node.key("a", "acme")) as acme,
+        node.remote(await node.key("p", "acme", Grant("read", "pub/"))) as some,
+    ):
+        for name in ("pub/one", "ledger"):
+            await volume_of(acme, name)
+        then = max(entry.time for entry in (await acme.ask(LIST_NAMES, NamesRequest())).entries)
+        move = NameRequest(op="move", name="pub/one", revision=1, new="secret/one", client=ANN.raw)
+        await acme.ask(CHANGE_NAME, move)
+        for remote, names in ((acme, ["ledger", "pub/one"]), (some, ["pub/one"])):
+            listed = await remote.ask(LIST_NAMES, NamesRequest(at=then))
+            assert ([entry.name for entry in listed.entries], listed.at) == (names, then)
+        assert (await some.ask(LIST_NAMES, NamesRequest(at=then + (1 << 40)))).entries == ()
+
+
 async def test_a_prefix_is_all_that_a_key_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         deployed() as node,

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from budwood.remote.keyring import KEY_FILE, write_key
+from budwood.sync.edge import open as open_edge
+from budwood.sync.namespace import Namespace
 
 from .. import fork_server
 from ..stored import unpack_code
@@ -19,6 +21,8 @@ from ..waits import LIMIT_SECONDS
 from .cli import ENTRY, Said, started_node
 
 RELEASES = ("old", "new")
+LATE_MS = 1 << 42
+"""A time that is still to come."""
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +121,18 @@ def test_a_store_goes_on_under_either_release(fleet: Fleet) -> None:
         fleet.ok(release, f"{release} upkeep", store, "upkeep", "--store", store, "--once")
         for other in RELEASES:
             assert "nothing is wrong" in fleet.ok(other, f"{other} scrub", store, "scrub", "--store", store)
+
+
+def test_of_a_node_of_the_older_release_the_names_of_a_time_are_told_to_be_todays(fleet: Fleet) -> None:
+    for release in RELEASES:
+        with fleet.node(release) as url:
+            fleet.ok("new", release, url, "create", release)
+            fleet.ok("new", release, url, "sql", release, "CREATE TABLE t(w)")
+            fleet.ok("new", release, url, "push", release)
+            with open_edge(home=fleet.folder / release, remote=url) as edge:
+                entries, told = Namespace(edge).entries_at(LATE_MS)
+            names = sorted(entry.name for entry in entries)
+            assert (names, told) == ((["old"], 0) if release == "old" else (["new", "old"], LATE_MS))
 
 
 def test_a_home_goes_on_under_the_newer_release_and_not_back(fleet: Fleet) -> None:

@@ -487,6 +487,20 @@ MUTANTS: Final = (
         (MOUNT_COMMAND, "-k", "killed_mount_of_the_past"),
     ),
     Mutant(
+        "a file that is shown as it was is opened as what has its name now",
+        "fuse/names/nameops.py",
+        "        while file.volume is None and self._follows:\n",
+        "        while file.volume is None:\n",
+        (MOUNT_COMMAND, "-k", "at_a_time"),
+    ),
+    Mutant(
+        "an empty file has no past",
+        "fuse/past.py",
+        "    return past if past.info.lsn or at is not None else None\n",
+        "    return past if past.info.lsn else None\n",
+        (MOUNT_COMMAND, "-k", "at_a_time"),
+    ),
+    Mutant(
         "a new home shows no past",
         "fuse/mount.py",
         "            if self.options.sync and self.namespace.url():\n",

@@ -15,6 +15,7 @@ ASKED: Final = "tests/integration/namespace/test_asked_names.py"
 WORDS: Final = "tests/integration/test_cli_words.py"
 REMOTES: Final = "tests/integration/test_named_remotes.py"
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
+NAMES_ROLLED: Final = "tests/property/test_names_rolled.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -432,5 +433,54 @@ MUTANTS: Final = (
         "    forget_changes(environment, left)\n",
         "",
         (ASKED, "-k", "others_undid"),
+    ),
+    Mutant(
+        "of a move that is taken back what lies below stays",
+        "server/metastore/past_names.py",
+        "            names = names.spliced(*range_below(old), below, change.lsn)\n",
+        "",
+        (NAMES_ROLLED,),
+    ),
+    Mutant(
+        "a change is taken back that was made at the time",
+        "server/metastore/past_names.py",
+        "        if not change.time or change.time <= at:\n",
+        "        if not change.time or change.time < at:\n",
+        (NAMES_ROLLED,),
+    ),
+    Mutant(
+        "names of before what is remembered are said to be those that were asked for",
+        "server/metastore/past_names.py",
+        "    return later, at if reached else earliest.time - 1\n",
+        "    return later, at\n",
+        (NAMES_ROLLED,),
+    ),
+    Mutant(
+        "what an older release remembers of a change is taken for damage",
+        "server/upkeep/rollup_check.py",
+        "        return told == msgspec.structs.replace(expected, time=0, was=())\n",
+        "        return told == expected\n",
+        ("tests/integration/test_stored_grown.py",),
+    ),
+    Mutant(
+        "the names of a time are kept for every time",
+        "server/metastore/namespace_state.py",
+        "if self._listed_past is not None and self._listed_past[0] == at:\n",
+        "if self._listed_past is not None:\n",
+        (NAMES_ROLLED,),
+    ),
+    Mutant(
+        "the past of a home's other stores is lost",
+        "sync/namespace.py",
+        "return [*found, *(entry for entry in self._others(connection) if entry.name not in told)], first.at\n",
+        "return found, first.at\n",
+        ("tests/integration/namespace/test_past_names.py",),
+    ),
+    Mutant(
+        "parts of a listing that are of two revisions are put together",
+        "sync/namespace.py",
+        "                if part.head != first.head:\n",
+        "                if False:\n",
+        ("tests/integration/namespace/test_past_names.py",),
     ),
 )

@@ -139,7 +139,7 @@ class World:
         assert {entry.name: told(entry) for entry in whole} == self.model
         for since in {0, 1, head - REMEMBERED - 1, head - REMEMBERED, head - 2, head} & {*range(head + 1)}:
             await self.check_delta(node, since, step.part)
-        for lsn in {0, 1, head - REMEMBERED - 1, head - REMEMBERED, head - 2, head - 1, head} & {*range(head + 1)}:
+        for lsn in {0, head - REMEMBERED, head - REMEMBERED + 1, head - 2, head} & {*range(head + 1)}:
             await self.check_past(node, lsn, step.part)
 
     async def check_delta(self, node: Node, since: int, part: int) -> None:
@@ -166,14 +166,12 @@ class World:
         earliest = max(0, head - REMEMBERED)
         for at in {self.times[lsn], self.times[lsn + 1] - 1 if lsn < head else self.times[lsn] + 1}:
             told = at if lsn > earliest or not earliest else self.times[earliest + 1] - 1
-            after, entries = "", list[NameEntry]()
-            while after or not entries:
+            after, more, entries = "", True, list[NameEntry]()
+            while more:
                 listed = await node.ask(LIST_NAMES, NamesRequest(after=after, limit=part, at=at))
                 assert (listed.at, listed.head) == (told, max(lsn, earliest))
                 entries += listed.entries
-                after = listed.next
-                if not after:
-                    break
+                after, more = listed.next, bool(listed.next)
             assert {entry.name: (entry.target, entry.attributes) for entry in entries} == self.then[max(lsn, earliest)]
             assert [entry.name for entry in entries] == sorted(self.then[max(lsn, earliest)])
 

@@ -7,6 +7,7 @@ a rollup that is whole, and says something else than its log, is damage too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 from .basics import Damaged
 from .log import Log
@@ -48,8 +49,8 @@ def _compare(key: str, found: Items, streams: Mapping[str, RolledStream], base: 
     for stream in streams.values():
         expected |= stream.items
     for at in sorted(found.keys() | expected.keys()):
-        told, known = found.get(at, "nothing"), expected.get(at, "nothing")
-        if at[16:17] == b"h" and isinstance(told, tuple) and isinstance(known, tuple) and not told[3]:
+        told, known = cast("Any", found.get(at, "nothing")), cast("Any", expected.get(at, "nothing"))
+        if at[16:17] == b"h" and at in found and at in expected and not told[3]:
             # An older release tells what was touched alone.
             known = (*known[:3], 0, ())
         if told != known:

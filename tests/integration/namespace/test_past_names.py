@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,11 +78,11 @@ def test_names_of_before_what_is_remembered_are_the_earliest_that_are(
     ann: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recent_changes, "MOST_REMEMBERED", 3)
+    times: list[int] = []
     for name in ("a", "b", "c", "d", "e"):
         ann.names.make_directory(name, DIRECTORY)
-        at = now_ms(ann)
-        if name == "a":
-            first = at
+        times.append(now_ms(ann))
+    first, at = times[0], times[-1]
     entries, told = ann.names.entries_at(first)
     assert [entry.name for entry in entries] == ["a", "b"]
     assert first < told < at
@@ -96,7 +97,7 @@ def test_a_remote_whose_names_change_all_the_time_is_told_apart(ann: Side, monke
     ask = remote.ask
     made = 0
 
-    def asked(call: object, request: object) -> object:
+    def asked(call: Any, request: Any) -> Any:
         nonlocal made
         made += 1
         if made % 2:
@@ -104,7 +105,7 @@ def test_a_remote_whose_names_change_all_the_time_is_told_apart(ann: Side, monke
             with monkeypatch.context() as plain:
                 plain.setattr(remote, "ask", ask)
                 ann.names.push()
-        return ask(call, request)  # type: ignore[arg-type]
+        return ask(call, request)
 
     ann.names.make_directory("a", DIRECTORY)
     ann.names.make_directory("b", DIRECTORY)

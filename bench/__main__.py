@@ -15,6 +15,7 @@ ALL = (
     "hedging",
     "many_volumes",
     "large_home",
+    "new_files",
     "space",
     "upkeep",
     "collecting",

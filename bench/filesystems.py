@@ -74,10 +74,10 @@ def bindfs(folder: Path) -> Generator[FileSystem | None]:
 
 
 @contextmanager
-def mount(folder: Path, name: str = "budwood", *, remote: str = "") -> Generator[FileSystem]:
-    """Budwood's. It pushes and pulls only when told: nothing else competes with what is measured."""
+def mount(folder: Path, name: str = "budwood", *, remote: str = "", sync: bool = False) -> Generator[FileSystem]:
+    """Budwood's. It pushes and pulls only when told, unless `sync`: nothing else competes with what is measured."""
     where = ["--home", "{files}", *(["--remote", remote] if remote else [])]
-    command = [*ENTRY, *where, "mount", "{directory}", "--foreground", "--no-sync"]
+    command = [*ENTRY, *where, "mount", "{directory}", "--foreground", *([] if sync else ["--no-sync"])]
     with _served(folder, name, command) as place:
         yield FileSystem(name, place.directory, folder / f"{name}-files")
 

@@ -41,6 +41,7 @@ from ..volume.ids import VolumeId
 from .afterfork import forgets
 from .autosync_election import Leadership, claim, lead_for_mount, mount_wants, stand
 from .autosync_pace import Pace
+from .autosync_throttle import Throttle
 from .connection import has_hung_up
 from .divergence import Home, OnDiverged, tell
 from .home_figures import SyncCounts
@@ -115,14 +116,18 @@ class Autosync(AbstractContextManager["Autosync"]):
         is_mount: bool = False,
         slots: PollSlots | None = None,
         on_answer: Callable[[], None] = lambda: None,
+        served: Callable[[], int] | None = None,
     ) -> None:
-        """`on_answer` hears, in a thread of this, that a remote which was away answers, or may by now."""
+        """`on_answer` hears, in a thread of this, that a remote which was away answers, or may by now. `served` counts
+        what this process answers programs, which this gives way to.
+        """
         self._edge = edge
         self._on_diverged = on_diverged
         self._say = say
         self._is_mount = is_mount
         self._slots = PollSlots() if slots is None else slots
         self._on_answer = on_answer
+        self._throttle = Throttle(_WORKERS, served)
         self._stop = threading.Event()
         self._stirred = threading.Event()
         self._tasks: dict[bytes, _Task] = {}
@@ -446,7 +451,8 @@ class Autosync(AbstractContextManager["Autosync"]):
 
     def _work(self, vid: bytes, task: _Task, work: Callable[[], None]) -> None:
         try:
-            work()
+            with self._throttle.turn():
+                work()
         except NotFound as error:
             if self._edge.volume_of(vid) is not None:
                 self._failed(task, error)

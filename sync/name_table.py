@@ -19,7 +19,7 @@ any process learns that it must look again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -48,6 +48,8 @@ _GONE: Final = f"{RESERVED}/gone/"
 _VERSION_KEY: Final = b"names"
 _NAMESPACE_KEY: Final = b"namespace"
 _ASKED_KEY: Final = b"asked"
+_MOST_AHEAD: Final = 64
+"""Changes of this home's that are remembered behind one that it doesn't know."""
 _WHOLE_KEY: Final = 400
 """Keys of names hold so many bytes of them at least (tables.name_key)."""
 
@@ -100,6 +102,17 @@ def namespace_of(environment: Environment) -> NamespaceRecord | None:
     """Whose names this home knows."""
     with environment.view() as txn:
         return NameTable(environment, txn).namespace()
+
+
+def followed(head: int, ahead: Iterable[int]) -> tuple[int, tuple[int, ...]]:
+    """How far the remote's names are known without a gap, where they were up to `head`, and those changes behind that
+    are, too; and what of these is still behind a gap.
+    """
+    left = sorted({lsn for lsn in ahead if lsn > head}, reverse=True)
+    while left and left[-1] == head + 1:
+        head = left.pop()
+    # Those furthest behind it go: a pull tells of them.
+    return head, tuple(left[-_MOST_AHEAD:][::-1])
 
 
 def place_of(there: KnownRecord, *, name: str = "", moved: bool = False) -> PlaceRecord:
@@ -287,8 +300,8 @@ class NameTable:
         """A change of the remote's names that this home has made, and noted in `known`, was the LSN `lsn` of them."""
         record = self.namespace() or NamespaceRecord(remote=remote, store=store, encrypted=names_are_encrypted())
         # Where others made changes in between, `known` lacks theirs.
-        head = lsn if lsn == record.head + 1 else record.head
-        self.put_namespace(msgspec.structs.replace(record, head=head, seen=max(record.seen, lsn)))
+        head, ahead = followed(record.head, (*record.ahead, lsn))
+        self.put_namespace(msgspec.structs.replace(record, head=head, ahead=ahead, seen=max(record.seen, lsn)))
 
     def asked(self) -> tuple[AskedChange, ...]:
         """See asked_names.py."""

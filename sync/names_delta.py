@@ -5,7 +5,8 @@ of the names since the first part's revision, until that is one part; each time 
 for. A node that doesn't remember what changed lists all names, and its parts are finished in the same way.
 
 Rows of `known` may be newer than its revision, where this home made changes while it lacked others' before them: a
-delta says what stands now, so that it comes out the same over those.
+delta says what stands now, so that it comes out the same over those. Those that were bound since the delta was gathered
+are newer than that, and stay.
 """
 
 from __future__ import annotations
@@ -59,14 +60,16 @@ class Delta:
 
     def over(self, known: Iterable[KnownRecord]) -> dict[str, KnownRecord]:
         """The names as they stand now, where `known` stood."""
-        there: dict[str, KnownRecord] = {}
-        if not self._everything:
-            below = {name[:-1] for name in self._gone if name.endswith("/")}
-            for row in known:
-                # One that was never seen is only thought to stand there.
-                if row.revision and row.name not in self._gone and not _lies_below(row.name, below):
+        there, newer = dict[str, KnownRecord](), dict[str, KnownRecord]()
+        below = {name[:-1] for name in self._gone if name.endswith("/")}
+        for row in known:
+            if row.revision > self.head:
+                newer[row.name] = row
+            # One that was never seen is only thought to stand there.
+            elif not self._everything and row.revision:
+                if row.name not in self._gone and not _lies_below(row.name, below):
                     there[row.name] = row
-        return there | self._entries
+        return there | self._entries | newer
 
 
 def _lies_below(name: str, directories: set[str]) -> bool:

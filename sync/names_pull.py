@@ -15,8 +15,9 @@ home are ours. What changed on one side alone is taken from there; where both ch
                                                       then ours stays. They are to be pushed
 
 Files and places are recognised by their target wherever the remote moved them. What stands now is what was known, and
-what became of it since (names_delta.py); that is asked for anew when this home has made a later change meanwhile. A
-remote that has less than was seen of it has lost changes: Corrupt, and nothing moves back.
+what became of it since (names_delta.py), but for names that were bound here meanwhile, which are newer: whoever pushes
+a new volume waits for nobody who pulls, nor he for that. Everything else that changes the remote's names for this home
+holds the lock of its names, as a pull does. A remote that has less than was seen of it has lost changes: Corrupt, and nothing moves back.
 """
 
 from __future__ import annotations
@@ -37,12 +38,10 @@ from .connection import Connection
 from .environment import Environment
 from .file_locks import Lock
 from .local_volume import Local
-from .name_table import NameTable, Record, is_reserved, namespace_of, place_of
+from .name_table import NameTable, Record, followed, is_reserved, namespace_of, place_of
 from .names_delta import Delta, gather
 from .publish import is_untouched_there
 from .tables import KnownRecord, NamespaceRecord, PlaceRecord, Txn, VolumeRecord, name_key
-
-_ROUNDS: Final = 6
 
 _WAY_OUT: Final = "name {url} or wherever that store is now, no remote at all, or another home"
 
@@ -63,17 +62,13 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
     try:
         store = connection.store
         check_store(connection, before)
-        for _ in range(_ROUNDS):
-            delta = gather(connection, before)
-            if delta is None:
-                return Pulled()
-            untouched = _untouched(environment, connection, delta, store)
-            GATHERED()
-            pulled = environment.update(partial(_merge, environment, connection, delta, untouched), durable=True)
-            if pulled is not None:
-                MERGED()
-                return pulled
-            before = namespace_of(environment)
+        delta = gather(connection, before)
+        if delta is None:
+            return Pulled()
+        untouched = _untouched(environment, connection, delta, store)
+        GATHERED()
+        pulled = environment.update(partial(_merge, environment, connection, delta, untouched), durable=True)
+        MERGED()
     except NotFound as error:
         connection.check_new(environment, error)
         if before is not None and before.remote != connection.url:
@@ -81,7 +76,7 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
         if before is not None:
             raise Unavailable(f"{error}; the names here were that store's: bring it back") from None
         return Pulled()
-    raise Unavailable("the names of this home change while the remote's are pulled: try again")
+    return pulled
 
 
 def check_store(connection: Connection, record: NamespaceRecord | None) -> None:
@@ -127,12 +122,13 @@ def _untouched(environment: Environment, connection: Connection, delta: Delta, s
 
 def _merge(
     environment: Environment, connection: Connection, delta: Delta, untouched: frozenset[bytes], txn: Txn
-) -> Pulled | None:
-    """None if the delta is out of date, since this home has made a later change meanwhile."""
+) -> Pulled:
     names = NameTable(environment, txn)
-    record = names.namespace()
-    if record is not None and delta.head < record.seen:
-        return None
+    before = names.namespace()
+    head, ahead, seen = delta.head, tuple[int, ...](), delta.head
+    if before is not None and before.store == connection.store:
+        head, ahead = followed(max(head, before.head), before.ahead)
+        seen = max(seen, before.seen)
     merge = _Merge(names, delta, untouched, connection.store)
     try:
         merge.run()
@@ -143,8 +139,9 @@ def _merge(
         NamespaceRecord(
             remote=connection.url,
             store=connection.store,
-            head=delta.head,
-            seen=delta.head,
+            head=head,
+            seen=seen,
+            ahead=ahead,
             encrypted=names_are_encrypted(),
         )
     )

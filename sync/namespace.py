@@ -305,6 +305,11 @@ class Namespace:
         record = namespace_of(self._environment)
         return 0 if record is None else record.head
 
+    def is_changing(self) -> bool:
+        """Whether this home has asked for changes of the remote's names whose outcome isn't recorded."""
+        with self._environment.view() as txn:
+            return bool(NameTable(self._environment, txn).asked())
+
     def wait(self, after: int, timeout_seconds: float) -> int:
         """The LSN of the remote's names, as soon as it is above `after`, or at the timeout. Raises Unavailable."""
         request = WaitNamesRequest(after=after, timeout_seconds=timeout_seconds)

@@ -86,6 +86,9 @@ def find_name(
         record = _settle_name(local, connection, record)
     if record.bound and as_name in (None, record.bound):
         return None
+    if as_name is None and _is_thought_free(local, connection, record.name):
+        # Nobody is asked: where the names that were seen here are out of date, binding it is refused.
+        return RemoteName(record.name, None, alias=False)
     return _look_at(local, connection, as_name or record.name, head, alias=as_name is not None)
 
 
@@ -251,6 +254,14 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
         moved=not alias and record.name != there.name,
         attributes=record.attributes.sized(attributes.size),
     )
+
+
+def _is_thought_free(local: Local, connection: Connection, name: str) -> bool:
+    """Of a home that follows that remote's names."""
+    with local.environment.view() as txn:
+        names = NameTable(local.environment, txn)
+        followed = names.namespace()
+        return followed is not None and followed.store == connection.store and names.known_at(name) is None
 
 
 def _is_dropped(local: Local, entry: NameEntry) -> bool:

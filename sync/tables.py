@@ -181,7 +181,10 @@ class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     head: int = 0
     """The LSN of the remote's namespace at which `known` is all of it."""
     seen: int = 0
-    """The newest LSN of it that this home made or saw: an older listing is out of date."""
+    """The newest LSN of it that this home made or saw."""
+    ahead: tuple[int, ...] = ()
+    """LSNs behind `head` that this home made, and noted in `known`: between two others' may lie, or its own that others
+    of its threads and processes are about to note."""
     encrypted: bool = False
     """Whether they are encrypted there."""
 

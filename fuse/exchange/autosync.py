@@ -36,7 +36,7 @@ from ...sync.volume import Volume
 from ...volume.errors import BudwoodError, Busy
 from ...volume.ids import VolumeId
 from ..names.nameops import Naming
-from ..requests.guarded import log
+from ..requests.guarded import counters, log
 from .moving import Moving
 from .swap import PATIENCE_SECONDS, QUIET_PATIENCE_SECONDS
 from .uplink import Uplink
@@ -210,6 +210,7 @@ class Syncing:
             is_mount=True,
             slots=self.slots,
             on_answer=partial(_soon, token, lambda: self.link().nudge()),
+            served=counters.requests.total,
         )
         try:
             self.stir_names()

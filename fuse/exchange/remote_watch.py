@@ -28,6 +28,8 @@ LOOKS_PER_SECOND: Final = 4.0
 _SHORTEST_PAUSE_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 15.0
 _NO_STORE_SECONDS: Final = 2.0
+_NOTING_SECONDS: Final = 0.3
+_NOTING_STEP_SECONDS: Final = 0.02
 
 
 class RemoteWatch:
@@ -85,7 +87,7 @@ class RemoteWatch:
                 connection = self._syncing.edge.connection(link.url)
                 newest = (await ask_in_background(connection, WAIT_NAMES, request)).lsn
                 since = link.works()
-                if newest > names.head():
+                if newest > names.head() and not await self._is_own(newest):
                     await self._syncing.pull_names()
                 pause = longer(pause) if names.head() == after and led_nowhere(began) else 0.0
                 await trio.sleep(pause)
@@ -98,6 +100,14 @@ class RemoteWatch:
             except BudwoodError as error:
                 self._syncing.names_failed("pulling names", error)
                 await trio.sleep(_LONGEST_PAUSE_SECONDS)
+
+
+    async def _is_own(self, newest: int) -> bool:
+        """Whether all that is new was made by this home, which notes it a moment after the remote tells of it."""
+        with trio.move_on_after(_NOTING_SECONDS):
+            while newest > self._names.head() and self._names.is_changing():
+                await trio.sleep(_NOTING_STEP_SECONDS)
+        return newest <= self._names.head()
 
 
 def longer(pause_seconds: float) -> float:

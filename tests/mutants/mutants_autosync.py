@@ -14,6 +14,27 @@ REPLAY: Final = "tests/integration/test_replay.py"
 
 MUTANTS: Final = (
     Mutant(
+        "pushes give way to no program",
+        "sync/autosync_throttle.py",
+        "            self._allowed, self._looked = 1 if is_busy else self._most, now\n",
+        "            self._looked = now\n",
+        ("tests/unit/test_autosync_throttle.py",),
+    ),
+    Mutant(
+        "a turn that was left counts for ever",
+        "sync/autosync_throttle.py",
+        "                self._under_way -= 1\n",
+        "                pass\n",
+        ("tests/unit/test_autosync_throttle.py", "-k", "waits_for_others"),
+    ),
+    Mutant(
+        "a mount's pushes hear of no program",
+        "fuse/exchange/autosync.py",
+        "            served=counters.requests.total,\n",
+        "",
+        ("tests/integration/test_mount_sync.py", "-k", "give_way"),
+    ),
+    Mutant(
         "synchronous commit: the sync point stays behind",
         "sync/confirm.py",
         "sync_remote=self.committed.lsn, sync_local=head.lsn",

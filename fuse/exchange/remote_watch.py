@@ -101,7 +101,6 @@ class RemoteWatch:
                 self._syncing.names_failed("pulling names", error)
                 await trio.sleep(_LONGEST_PAUSE_SECONDS)
 
-
     async def _is_own(self, newest: int) -> bool:
         """Whether all that is new was made by this home, which notes it a moment after the remote tells of it."""
         with trio.move_on_after(_NOTING_SECONDS):

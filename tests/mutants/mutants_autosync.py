@@ -28,13 +28,6 @@ MUTANTS: Final = (
         ("tests/unit/test_autosync_throttle.py", "-k", "waits_for_others"),
     ),
     Mutant(
-        "a mount's pushes hear of no program",
-        "fuse/exchange/autosync.py",
-        "            served=counters.requests.total,\n",
-        "",
-        ("tests/integration/test_mount_sync.py", "-k", "give_way"),
-    ),
-    Mutant(
         "synchronous commit: the sync point stays behind",
         "sync/confirm.py",
         "sync_remote=self.committed.lsn, sync_local=head.lsn",

@@ -15,6 +15,7 @@ ASKED: Final = "tests/integration/namespace/test_asked_names.py"
 WORDS: Final = "tests/integration/test_cli_words.py"
 REMOTES: Final = "tests/integration/test_named_remotes.py"
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
+BOUND_MEANWHILE: Final = "tests/integration/namespace/test_bound_meanwhile.py"
 NAMES_ROLLED: Final = "tests/property/test_names_rolled.py"
 
 MUTANTS: Final = (
@@ -482,5 +483,33 @@ MUTANTS: Final = (
         "                if part.head != first.head:\n",
         "                if False:\n",
         ("tests/integration/namespace/test_past_names.py",),
+    ),
+    Mutant(
+        "a name that was bound while names were pulled is thought to be gone",
+        "sync/names_delta.py",
+        "            if row.revision > self.head:\n",
+        "            if False:\n",
+        (BOUND_MEANWHILE,),
+    ),
+    Mutant(
+        "what this home noted while names were pulled is forgotten",
+        "sync/names_pull.py",
+        "        head, ahead = followed(max(head, before.head), before.ahead)\n",
+        "        pass\n",
+        (BOUND_MEANWHILE,),
+    ),
+    Mutant(
+        "changes of this home's are followed over a gap",
+        "sync/name_table.py",
+        "    while left and left[-1] == head + 1:\n",
+        "    while left:\n",
+        (BOUND_MEANWHILE,),
+    ),
+    Mutant(
+        "whether a name is free is asked though this home follows them all",
+        "sync/publish.py",
+        "    if as_name is None and _is_thought_free(local, connection, record.name):\n",
+        "    if False:\n",
+        (BOUND_MEANWHILE,),
     ),
 )

@@ -55,32 +55,35 @@ def test_who_has_no_programs_is_never_held_up() -> None:
     assert Throttle(MOST, None, cpu=lambda: 1e9).allowed() == MOST
 
 
-def test_a_turn_waits_for_others_to_leave_and_for_programs_to_rest() -> None:
+class Turn(threading.Thread):
+    """Takes one, and leaves it when it is told to."""
+
+    def __init__(self, throttle: Throttle) -> None:
+        super().__init__(daemon=True)
+        self.throttle = throttle
+        self.begun, self.told = threading.Event(), threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with self.throttle.turn():
+            self.begun.set()
+            self.told.wait()
+
+
+def test_a_turn_waits_for_others_to_leave_or_for_programs_to_rest() -> None:
     machine = Machine()
     throttle = machine.throttle()
     machine.passes(cpu_share=0.9, served=100)
-    begun, left, waited = threading.Event(), threading.Event(), threading.Event()
-
-    def first() -> None:
-        with throttle.turn():
-            begun.set()
-            assert left.wait(LIMIT_SECONDS)
-
-    def second() -> None:
-        with throttle.turn():
-            waited.set()
-
-    threads = [threading.Thread(target=first)]
-    threads[0].start()
-    assert begun.wait(LIMIT_SECONDS)
-    threads.append(threading.Thread(target=second))
-    threads[1].start()
-    assert not waited.wait(2 * LOOK_SECONDS), "one is under way"
+    first = Turn(throttle)
+    assert first.begun.wait(LIMIT_SECONDS)
+    second = Turn(throttle)
+    assert not second.begun.wait(2 * LOOK_SECONDS), "one is under way"
+    first.told.set()
+    assert second.begun.wait(LIMIT_SECONDS), "it has left"
+    third = Turn(throttle)
+    assert not third.begun.wait(2 * LOOK_SECONDS)
     machine.passes(cpu_share=0.1, served=100)
-    assert waited.wait(LIMIT_SECONDS), "the processor is free: there may be more"
-    left.set()
-    for thread in threads:
-        thread.join()
-    machine.passes(cpu_share=0.9, served=100)
-    with throttle.turn():
-        pass
+    assert third.begun.wait(LIMIT_SECONDS), "the processor is free: there may be more"
+    for turn in (second, third):
+        turn.told.set()
+        turn.join()

@@ -313,7 +313,7 @@ def test_two_processes_do_not_sync_the_names_of_one_home_at_once(ann: Side) -> N
     assert sorted(ann.bound()) == ["d"]
 
 
-def test_a_delta_that_is_older_than_our_own_change_is_taken_anew(ann: Side, bob: Side) -> None:
+def test_a_delta_that_is_older_than_our_own_change_leaves_that(ann: Side, bob: Side) -> None:
     ann.write("a", b"a")
     sync(ann, bob)
     bob.names.make_directory("d", DIRECTORY)

@@ -60,16 +60,19 @@ class Delta:
 
     def over(self, known: Iterable[KnownRecord]) -> dict[str, KnownRecord]:
         """The names as they stand now, where `known` stood."""
-        there, newer = dict[str, KnownRecord](), dict[str, KnownRecord]()
         below = {name[:-1] for name in self._gone if name.endswith("/")}
+        there: dict[str, KnownRecord] = {}
+        newer: dict[str, KnownRecord] = {}
         for row in known:
             if row.revision > self.head:
                 newer[row.name] = row
             # One that was never seen is only thought to stand there.
-            elif not self._everything and row.revision:
-                if row.name not in self._gone and not _lies_below(row.name, below):
-                    there[row.name] = row
+            elif row.revision and not self._everything and not self._is_gone(row.name, below):
+                there[row.name] = row
         return there | self._entries | newer
+
+    def _is_gone(self, name: str, below: set[str]) -> bool:
+        return name in self._gone or _lies_below(name, below)
 
 
 def _lies_below(name: str, directories: set[str]) -> bool:

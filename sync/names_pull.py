@@ -17,7 +17,8 @@ home are ours. What changed on one side alone is taken from there; where both ch
 Files and places are recognised by their target wherever the remote moved them. What stands now is what was known, and
 what became of it since (names_delta.py), but for names that were bound here meanwhile, which are newer: whoever pushes
 a new volume waits for nobody who pulls, nor he for that. Everything else that changes the remote's names for this home
-holds the lock of its names, as a pull does. A remote that has less than was seen of it has lost changes: Corrupt, and nothing moves back.
+holds the lock of its names, as a pull does. A remote that has less than was seen of it has lost changes: Corrupt, and
+nothing moves back.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ LOOKS_PER_SECOND: Final = 4.0
 _SHORTEST_PAUSE_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 15.0
 _NO_STORE_SECONDS: Final = 2.0
-_NOTING_SECONDS: Final = 0.3
+_NOTING_STEPS: Final = 15
 _NOTING_STEP_SECONDS: Final = 0.02
 
 
@@ -103,9 +103,10 @@ class RemoteWatch:
 
     async def _is_own(self, newest: int) -> bool:
         """Whether all that is new was made by this home, which notes it a moment after the remote tells of it."""
-        with trio.move_on_after(_NOTING_SECONDS):
-            while newest > self._names.head() and self._names.is_changing():
-                await trio.sleep(_NOTING_STEP_SECONDS)
+        for _ in range(_NOTING_STEPS):
+            if newest <= self._names.head() or not self._names.is_changing():
+                break
+            await trio.sleep(_NOTING_STEP_SECONDS)
         return newest <= self._names.head()
 
 

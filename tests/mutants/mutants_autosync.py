@@ -21,13 +21,6 @@ MUTANTS: Final = (
         ("tests/unit/test_autosync_throttle.py",),
     ),
     Mutant(
-        "a turn that was left counts for ever",
-        "sync/autosync_throttle.py",
-        "                self._under_way -= 1\n",
-        "                pass\n",
-        ("tests/unit/test_autosync_throttle.py", "-k", "waits_for_others"),
-    ),
-    Mutant(
         "synchronous commit: the sync point stays behind",
         "sync/confirm.py",
         "sync_remote=self.committed.lsn, sync_local=head.lsn",

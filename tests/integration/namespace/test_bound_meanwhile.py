@@ -79,11 +79,15 @@ def test_where_the_remote_tells_all_names_those_that_are_newer_stay(
         bob.names.make_directory(f"d{number}", DIRECTORY)
     bob.push()
     monkeypatch.setattr("budwood.server.metastore.recent_changes.MOST_REMEMBERED", 1)
-    begun: list[bool] = []
-    begin = names_delta.Delta.begin_anew
-    monkeypatch.setattr(names_delta.Delta, "begin_anew", lambda delta: (begun.append(True), begin(delta))[1])
+    begun, begin = list[names_delta.Delta](), names_delta.Delta.begin_anew
+
+    def begin_anew(delta: names_delta.Delta) -> None:
+        begun.append(delta)
+        begin(delta)
+
+    monkeypatch.setattr(names_delta.Delta, "begin_anew", begin_anew)
     pull_while(ann, [("new", b"new")])
-    assert begun
+    assert begun, "all of them were told"
     assert ann.bound() == known(ann)
     assert set(ann.tree()) == {"before", "d0", "d1", "d2", "d3", "new"}
 

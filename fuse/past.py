@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ..sync.attributes import Attributes
+from ..sync.connection import Connection
 from ..sync.edge import Edge
 from ..sync.namespace import Entry, Namespace
 from ..sync.remote_snapshot import CACHE_BYTES, RemoteMisses, RemoteSnapshot, View
@@ -44,21 +45,30 @@ _THREADS: Final = 16
 class Past:
     """One volume at one moment, for the views of its file."""
 
-    def __init__(self, info: SnapshotInfo, misses: Misses, volume: Volume | None) -> None:
+    def __init__(self, info: SnapshotInfo, connection: Connection, volume: Volume | None) -> None:
         self.info = info
-        self.volume = volume
-        """None if it isn't in this home."""
-        self.misses = misses
+        self._connection = connection
+        self._volume = volume
+        """None if it isn't in this home, or isn't any more."""
         self._cache = PageCache(CACHE_BYTES)
 
     def view(self) -> tuple[View, Misses]:
         """What to read from, and where what is missing comes from."""
-        if self.volume is not None:
-            here = LocalSnapshot(self.volume.local, NEVER_WAIT)
+        volume = self._volume
+        try:
+            here = None if volume is None else LocalSnapshot(volume.local, NEVER_WAIT)
+        except NotFound:
+            here = self._volume = None
+        if volume is not None and here is not None:
             if here.head.sync_remote == self.info.lsn and not here.head.unpushed:
-                return here, self.volume.misses
+                return here, volume.misses
             here.close()
-        return RemoteSnapshot(self.info, NEVER_WAIT, cache=self._cache), self.misses
+        return RemoteSnapshot(self.info, NEVER_WAIT, cache=self._cache), RemoteMisses(self._fetch)
+
+    def _fetch(self, pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
+        info = self.info
+        told = self._connection.pages(VolumeId(info.vid), info.lsn, pages, info.page_size, extra_bytes=extra_bytes)
+        return told[1]
 
 
 class PastImage(Image):
@@ -69,7 +79,7 @@ class PastImage(Image):
     def __init__(self, services: ImageServices, past: Past) -> None:
         super().__init__(services, past.info.length)
         self._past = past
-        self._misses = past.misses
+        self._misses: Misses = NEVER_WAIT
 
     @property
     def misses(self) -> Misses:
@@ -139,7 +149,8 @@ def _notice(asked: int, told: int) -> str:
 def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at: Time | None) -> Past | None:
     volume = edge.volume_of(entry.vid)
     if volume is not None:
-        if not volume.local.record().remote and not edge.remote:
+        url = volume.local.record().remote
+        if not url and not edge.remote:
             return None
         then = volume.snapshot_at(lsn=lsn, at=at)
         then.close()
@@ -148,17 +159,11 @@ def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at: 
             # This home knows the LSN, but not when it was made. The name has the time of its last change.
             with suppress(Unavailable):
                 info = volume.moment(info.lsn)
-        past = Past(info, then.misses, volume)
+        connection = edge.connection(url)
     else:
-        url = namespace.url()
-        if not url:
+        if not namespace.url():
             raise BadInput("the past is the remote's, and no remote is known: give one with --remote URL")
-        connection, vid = edge.connection(url), VolumeId(entry.vid)
-        info = connection.remote.ask(SNAPSHOT, snapshot_request(vid, lsn=lsn, at=at))
-
-        def fetch(pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
-            return connection.pages(vid, info.lsn, pages, info.page_size, extra_bytes=extra_bytes)[1]
-
-        past = Past(info, RemoteMisses(fetch), None)
+        connection = edge.connection(namespace.url())
+        info = connection.remote.ask(SNAPSHOT, snapshot_request(VolumeId(entry.vid), lsn=lsn, at=at))
     # What had a name then, and no commit yet, was an empty file.
-    return past if past.info.lsn or at is not None else None
+    return Past(info, connection, volume) if info.lsn or at is not None else None

@@ -496,8 +496,15 @@ MUTANTS: Final = (
     Mutant(
         "an empty file has no past",
         "fuse/past.py",
-        "    return past if past.info.lsn or at is not None else None\n",
-        "    return past if past.info.lsn else None\n",
+        "    return Past(info, connection, volume) if info.lsn or at is not None else None\n",
+        "    return Past(info, connection, volume) if info.lsn else None\n",
+        (MOUNT_COMMAND, "-k", "at_a_time"),
+    ),
+    Mutant(
+        "what was removed here has no past any more",
+        "fuse/past.py",
+        "        except NotFound:\n            here = self._volume = None\n",
+        "        except Forgotten:\n            here = self._volume = None\n",
         (MOUNT_COMMAND, "-k", "at_a_time"),
     ),
     Mutant(

@@ -136,7 +136,9 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._events = deque[bytes]()
         """Volumes that something happened to."""
         self._busy = set[bytes]()
-        """Volumes of which something is under way."""
+        """Volumes of which something is under way, or about to be."""
+        self._queued: dict[bytes, object] = {}
+        """Of those that no worker has taken yet: what it is to find there."""
         self._ended = threading.Condition()
         """Notified when one of them is busy no more."""
         self._states: dict[bytes, int] = {}
@@ -227,6 +229,8 @@ class Autosync(AbstractContextManager["Autosync"]):
         """Nothing of that volume is begun meanwhile, and what is under way is waited for: for a push, pull or reset of
         somebody else's. When that works, so does the volume."""
         with self._ended:
+            if self._queued.pop(vid, None) is not None:
+                self._busy.discard(vid)
             self._ended.wait_for(lambda: vid not in self._busy)
             self._busy.add(vid)
         task = self._tasks.get(vid)
@@ -446,10 +450,16 @@ class Autosync(AbstractContextManager["Autosync"]):
             if vid in self._busy:
                 return False
             self._busy.add(vid)
-        workers.submit(self._work, vid, task, work)
+            mark = self._queued[vid] = object()
+        workers.submit(self._work, vid, task, work, mark)
         return True
 
-    def _work(self, vid: bytes, task: _Task, work: Callable[[], None]) -> None:
+    def _work(self, vid: bytes, task: _Task, work: Callable[[], None], mark: object) -> None:
+        with self._ended:
+            if self._queued.get(vid) is not mark:
+                # Somebody else does it, who didn't wait for its turn.
+                return
+            del self._queued[vid]
         try:
             with self._throttle.turn():
                 work()

@@ -29,6 +29,7 @@ from budwood.sync.edge import open as open_edge
 from budwood.sync.engine import Engine
 from budwood.sync.poll_slots import PollSlots
 from budwood.sync.volume import Volume
+from budwood.volume import faults
 from budwood.volume.errors import BadInput, Busy, Corrupt, Unavailable
 
 from ..waits import LIMIT_SECONDS, wait_until
@@ -213,6 +214,34 @@ def test_what_is_asked_for_waits_for_what_is_under_way_and_keeps_more_from_begin
                 each.join(LIMIT_SECONDS)
             assert seen == [1, 2]
             wait_until(pushed(edge, "v"))
+
+
+def test_what_a_person_asks_for_waits_for_nothing_that_only_waits_for_its_turn(tmp_path: Path) -> None:
+    names, remote = [f"v{number}" for number in range(12)], (tmp_path / "store").as_uri()
+    may_go, begun = threading.Event(), list[int]()
+
+    def hold() -> None:
+        begun.append(1)
+        assert may_go.wait(LIMIT_SECONDS)
+
+    with open_edge(home=tmp_path / "home", remote=remote) as edge:
+        for name in names:
+            with closing(budwood.connect(name, home=tmp_path / "home", remote=remote)) as db:
+                db.execute("CREATE TABLE t(a)")
+        faults.arm("push: end captured, nothing sent", hold)
+        with edge.autosync() as syncing:
+            wait_until(lambda: len(begun) == 4 and len(syncing._queued) == len(names) - 4)  # pyright: ignore[reportPrivateUsage]
+            faults.disarm("push: end captured, nothing sent")
+            queued = next(iter(syncing._queued))  # pyright: ignore[reportPrivateUsage]
+            volume = edge.volume_of(queued)
+            assert volume is not None
+            with syncing.apart(queued):
+                assert not may_go.is_set()
+                may_go.set()
+                wait_until(lambda: all(pushed(edge, name)() for name in names if name != volume.name))
+                assert status(edge, volume.name)["unpushed"] == 1, "it was pushed though somebody had it"
+                assert volume.push() == "1"
+            assert syncing.errors() == {}
 
 
 @pytest.mark.parametrize("mode", ["disabled", "push", "pull"])

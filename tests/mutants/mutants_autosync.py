@@ -14,6 +14,14 @@ REPLAY: Final = "tests/integration/test_replay.py"
 
 MUTANTS: Final = (
     Mutant(
+        "what was taken out of the queue is done once more",
+        "sync/autosync.py",
+        "                # Somebody else does it, who didn't wait for its turn.\n                return\n"
+        "            del self._queued[vid]\n",
+        "                pass\n            self._queued.pop(vid, None)\n",
+        ("tests/integration/test_autosync.py", "-k", "waits_for_its_turn"),
+    ),
+    Mutant(
         "pushes give way to no program",
         "sync/autosync_throttle.py",
         "            self._allowed, self._looked = 1 if is_busy else self._most, now\n",

@@ -58,7 +58,8 @@ def test_autosync_tells_what_it_does(tmp_path: Path, capsys: pytest.CaptureFixtu
     with ann.start("autosync", "--metrics", str(out)) as child:
         try:
             assert child.stdout is not None
-            assert child.stdout.readline().startswith("syncing")
+            line = child.stdout.readline()
+            assert line.startswith("syncing"), (*child.communicate(timeout=LIMIT_SECONDS), child.returncode)
             assert figure(out.read_text(), "budwood_edge_volumes") == 1
             wanted = {name for name, row in documented("Metrics of an edge").items() if row.told_by != "mount"}
             found = families(out.read_text())

@@ -101,8 +101,8 @@ MUTANTS: Final = (
     Mutant(
         "names: what lay below a directory that moved stays known",
         "sync/names_delta.py",
-        "not in self._gone and not _lies_below(row.name, below)",
-        "not in self._gone",
+        "        return name in self._gone or _lies_below(name, below)\n",
+        "        return name in self._gone\n",
         (NAMES_DELTA,),
     ),
     Mutant(

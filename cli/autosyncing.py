@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -117,19 +118,40 @@ def _write(path: Path, edge: Edge, syncing: Autosync) -> None:
         _note(str(error))
 
 
+class _Ended:
+    """Told by a signal, which comes in the midst of anything that the waiting thread does: so no lock is taken."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    def tell(self, *_: object) -> None:
+        with suppress(BlockingIOError):
+            os.write(self._write, b".")
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was told, by then."""
+        return bool(select.select([self._read], [], [], seconds)[0])
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+
 @contextmanager
-def _until_signal() -> Generator[threading.Event]:
-    """Set by SIGTERM; by Ctrl-C unless a shell has it ignored, as in a script's background jobs."""
-    ended = threading.Event()
+def _until_signal() -> Generator[_Ended]:
+    """Told by SIGTERM; by Ctrl-C unless a shell has it ignored, as in a script's background jobs."""
+    ended = _Ended()
     wanted = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         wanted.append(signal.SIGINT)
-    before = {each: signal.signal(each, lambda _number, _frame: ended.set()) for each in wanted}
+    before = {each: signal.signal(each, ended.tell) for each in wanted}
     try:
         yield ended
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+        ended.close()
 
 
 def _note(line: str) -> None:

@@ -47,6 +47,7 @@ from ..volume.calls import (
     Q,
     Row,
 )
+from ..volume.decoded_kinds import decodable
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import BadInput, Corrupt, Overloaded, StoreError, Unauthorized, Unavailable
 from ..volume.lru_cache import LruCache
@@ -162,7 +163,7 @@ class Exchange:
             if _content_type(response) != MSGPACK:
                 raise self._foreign(row, response)
             try:
-                return msgspec.msgpack.decode(data, type=row.answer)
+                return msgspec.msgpack.decode(data, type=decodable(row.answer))
             except UNREADABLE as error:
                 raise self._garbage(row, f"not a {row.answer.__name__}: {error}") from error
 
@@ -427,9 +428,9 @@ class Exchange:
         content = _content_type(response)
         try:
             if content == MSGPACK:
-                body = msgspec.msgpack.decode(data, type=ErrorBody)
+                body = msgspec.msgpack.decode(data, type=decodable(ErrorBody))
             elif content == JSON:
-                body = msgspec.json.decode(data, type=ErrorBody)
+                body = msgspec.json.decode(data, type=decodable(ErrorBody))
             else:
                 return self._foreign(row, response)
         except UNREADABLE:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from ..volume.calls import ErrorBody
+from ..volume.decoded_kinds import decodable
 from ..volume.errors import Unavailable
 from ..volume.wire import from_wire
 from .import_httpx import import_httpx
@@ -29,7 +30,7 @@ def metrics_text(url: str, token: str = "") -> str:
     if answer.is_success:
         return answer.text
     try:
-        body = msgspec.json.decode(answer.content, type=ErrorBody)
+        body = msgspec.json.decode(answer.content, type=decodable(ErrorBody))
     except msgspec.MsgspecError:
         raise Unavailable(f"{url} answers {answer.status_code} where a node has its metrics") from None
     raise from_wire(body.code, body.message, body.details)

@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from ..volume.decoded_kinds import decodable
 from ..volume.errors import Busy
 from .file_locks import FileLock, is_held
 from .home_permissions import open_private
@@ -114,7 +115,7 @@ def leader(home: Path) -> Leader | None:
     if not is_held(f"{home}/locks/{_LOCK}"):
         return None
     try:
-        return msgspec.json.decode((home / "locks" / _LEADER).read_bytes(), type=Leader)
+        return msgspec.json.decode((home / "locks" / _LEADER).read_bytes(), type=decodable(Leader))
     except (OSError, msgspec.MsgspecError):
         return Leader(0, 0)
 

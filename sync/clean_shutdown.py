@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from ..volume.decoded_kinds import decodable
 from .home_permissions import open_private
 
 _STAMP: Final = "sound"
@@ -46,7 +47,7 @@ def stamp_of(data: Path) -> Stamp:
 def was_left_clean(data: Path, found: Stamp) -> bool:
     """It is what its last user left."""
     try:
-        return msgspec.json.decode(data.with_name(_STAMP).read_bytes(), type=Stamp) == found
+        return msgspec.json.decode(data.with_name(_STAMP).read_bytes(), type=decodable(Stamp)) == found
     except (OSError, msgspec.MsgspecError):
         return False
 

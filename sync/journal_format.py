@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 import xxhash
 
+from ..volume.decoded_kinds import decodable
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import Corrupt, Unsupported
 from ..volume.pageset import decode_pages
@@ -172,7 +173,7 @@ def unpack_record(salt: int, position: int, data: bytes) -> JournalRecord | None
         return None
     start = RECORD_HEAD_BYTES + packed_bytes
     try:
-        commit = msgspec.msgpack.decode(data[RECORD_HEAD_BYTES:start], type=CommitRecord)
+        commit = msgspec.msgpack.decode(data[RECORD_HEAD_BYTES:start], type=decodable(CommitRecord))
     except UNREADABLE as error:
         raise Corrupt(HERE, f"a record of its journal can't be read: {error}") from error
     numbers = decode_pages(HERE, commit.pages)

@@ -36,6 +36,7 @@ import lmdb
 import msgspec
 import xxhash
 
+from ..volume.decoded_kinds import decodable
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import Corrupt
 from ..volume.ids import check_utf8
@@ -332,6 +333,6 @@ def open_row(table: str, key: bytes, data: bytes, kind: type[_T]) -> _T:
     if _digest(packed, seed=_number(key)) != data[: _SUM.size]:
         raise Corrupt(HERE, f"a record of its table {table!r} does not match its checksum")
     try:
-        return msgspec.msgpack.decode(packed, type=kind)
+        return msgspec.msgpack.decode(packed, type=decodable(kind))
     except UNREADABLE as error:
         raise Corrupt(HERE, f"a record of its table {table!r} can't be read: {error}") from error

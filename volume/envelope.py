@@ -34,6 +34,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import xxhash
 
+from .decoded_kinds import decodable
 from .errors import Corrupt, Unsupported
 
 ROOT: Final = b"BWRO"
@@ -155,7 +156,7 @@ def unpack(data: bytes | memoryview | msgspec.Raw, kind: type[_T]) -> _T:
     another reader: that one reads it on a stack of its own.
     """
     try:
-        return msgspec.msgpack.decode(data, type=kind)
+        return msgspec.msgpack.decode(data, type=decodable(kind))
     except RecursionError:
         with ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(lambda: msgspec.msgpack.decode(data, type=kind)).result()
+            return thread.submit(lambda: msgspec.msgpack.decode(data, type=decodable(kind))).result()

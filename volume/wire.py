@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from .decoded_kinds import decodable
 from .envelope import UNREADABLE
 from .errors import BadInput, BudwoodError, Corrupt, Unsupported
 from .frame import FRAME_PAGES, FrameInfo
@@ -335,7 +336,7 @@ def split_part(source: str, data: bytes) -> tuple[memoryview, memoryview]:
     return view[_PART.size : _PART.size + header_size], view[_PART.size + header_size :]
 
 
-_PART_DECODER: Final[msgspec.msgpack.Decoder[PagesHead | FramePart | End]] = msgspec.msgpack.Decoder(Part)
+_PART_DECODER: Final[msgspec.msgpack.Decoder[PagesHead | FramePart | End]] = msgspec.msgpack.Decoder(decodable(Part))
 """Kept, since making one for a union costs more than reading a part."""
 
 

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
+from ...volume.decoded_kinds import decodable
 from ...volume.errors import BadInput, BudwoodError, StoreError
 from ...volume.wire import to_wire
 from .mount_client import address
@@ -88,7 +89,7 @@ async def _converse(stream: trio.SocketStream, answer: Answer) -> None:
 
 async def _respond_to_line(line: bytes, answer: Answer) -> dict[str, Any]:
     try:
-        request = msgspec.json.decode(line, type=_Request)
+        request = msgspec.json.decode(line, type=decodable(_Request))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return _failed(BadInput(f'a request is {{"verb": "…", "arguments": ["…"]}}: {error}'))
     return await respond(answer, request.verb, request.arguments)

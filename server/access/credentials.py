@@ -22,6 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ...volume.access import Grant, Key
+from ...volume.decoded_kinds import decodable
 from ...volume.errors import BadInput, Unauthorized
 
 KEY_MARK: Final = "bwk_"
@@ -102,7 +103,7 @@ def parse_token(text: str) -> Token:
     packed, _, signature = text.removeprefix(TOKEN_MARK).partition(".")
     signed = _unpacked(packed)
     try:
-        claims = msgspec.json.decode(signed, type=Claims)
+        claims = msgspec.json.decode(signed, type=decodable(Claims))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unauthorized("that is no token: it can't be read", reason="malformed") from error
     return Token(claims, signed, _unpacked(signature))

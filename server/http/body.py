@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MAX_PAGES_BYTES, MSGPACK, PARTS, SEGMENT, Form
+from ...volume.decoded_kinds import decodable
 from ...volume.envelope import UNREADABLE
 from ...volume.errors import BadInput, BudwoodError
 from .asgi import Answer, CutShort, Request
@@ -94,8 +95,8 @@ def decode_message(what: str, content: str, body: bytes | memoryview, kind: type
     """Raises BadInput unless the body is such a message."""
     try:
         if content in _MSGPACK_NAMES:
-            return msgspec.msgpack.decode(body, type=kind)
-        return msgspec.json.decode(body or b"{}", type=kind)
+            return msgspec.msgpack.decode(body, type=decodable(kind))
+        return msgspec.json.decode(body or b"{}", type=decodable(kind))
     except UNREADABLE as error:
         raise BadInput(f"the body of {what} is not what it should be: {error} (see /openapi.json)") from error
 

@@ -42,6 +42,7 @@ from ...volume.calls import (
     Form,
     Row,
 )
+from ...volume.decoded_kinds import decodable
 from ...volume.errors import BadInput, BudwoodError, Corrupt, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.lru_cache import LruCache
@@ -199,7 +200,7 @@ class Forwarding:
         current.set(question.request_id)
         scope[PRINCIPAL], scope["client"] = question.principal, (question.client_host, 0)
         if question.caller:
-            scope[CALLER] = msgspec.msgpack.decode(question.caller, type=Principal)
+            scope[CALLER] = msgspec.msgpack.decode(question.caller, type=decodable(Principal))
         request = Request(scope, receive)
         if question.path == METRICS:
             await Whole((await self.own_metrics()).encode(), TEXT).send(send)
@@ -402,4 +403,4 @@ def _key_of(row: Row[Any, Any], request: Request, body: bytes) -> bytes:
 
 def _refused(content: bytes, body: bytes) -> ErrorBody:
     decode = msgspec.json.decode if content == JSON.encode() else msgspec.msgpack.decode
-    return decode(body, type=ErrorBody)
+    return decode(body, type=decodable(ErrorBody))

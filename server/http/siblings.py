@@ -29,6 +29,7 @@ from typing import Final, NamedTuple, TypeAlias
 import anyio
 import msgspec
 
+from ...volume.decoded_kinds import decodable
 from ...volume.errors import Unavailable
 from .asgi import Message, Receive, Scope, Send
 
@@ -171,7 +172,7 @@ class Siblings:
                 return None
         try:
             await _send(line.writer, question, body)
-            head = msgspec.msgpack.decode(await _block(line.reader), type=Head)
+            head = msgspec.msgpack.decode(await _block(line.reader), type=decodable(Head))
         except (asyncio.IncompleteReadError, OSError) as error:
             line.writer.close()
             raise Broken from error
@@ -283,7 +284,7 @@ async def _serve_line(end: socket.socket, app: Serves) -> None:
     try:
         writer.write(HERE)
         while True:
-            question = msgspec.msgpack.decode(await _block(reader), type=Question)
+            question = msgspec.msgpack.decode(await _block(reader), type=decodable(Question))
             answering = _Answering(question, reader, writer)
             await app(question, answering.scope, answering.receive, answering.send)
             if not answering.whole:

@@ -33,6 +33,7 @@ from ...volume.calls import (
     Requested,
     VolumeRequest,
 )
+from ...volume.decoded_kinds import decodable
 from ...volume.entry import EpochRecord
 from ...volume.errors import Unavailable
 from ...volume.ids import VolumeId
@@ -143,9 +144,9 @@ async def asked_for_part(siblings: Siblings, number: int, call: Call[Q, A], requ
         words = f"worker {number} of this node ended in the middle of it: ask for the same once more"
         raise Unavailable(words, determinate=False) from None
     if answered.head.status != HTTPStatus.OK:
-        refused = msgspec.msgpack.decode(data, type=ErrorBody)
+        refused = msgspec.msgpack.decode(data, type=decodable(ErrorBody))
         raise from_wire(refused.code, refused.message, refused.details)
-    return msgspec.msgpack.decode(data, type=call.answer)
+    return msgspec.msgpack.decode(data, type=decodable(call.answer))
 
 
 def _question(call: Call[Any, Any], request: msgspec.Struct) -> tuple[Question, bytes]:
@@ -158,7 +159,7 @@ async def asked_of(siblings: Siblings, share: Share, call: Call[R, T], request: 
     """What the other workers answer, each for itself."""
     question, body = _question(call, request)
     told = await answers_of(siblings, share, question, body)
-    return {number: msgspec.msgpack.decode(data, type=call.answer) for number, data in told.items()}
+    return {number: msgspec.msgpack.decode(data, type=decodable(call.answer)) for number, data in told.items()}
 
 
 async def answers_of(siblings: Siblings, share: Share, question: Question, body: bytes = b"") -> dict[int, bytes]:

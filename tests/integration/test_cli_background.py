@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,3 +56,31 @@ def test_a_mount_in_the_background_serves_on_when_the_script_is_interrupted(tmp_
         mount.terminate()
         assert mount.wait(LIMIT_SECONDS) == 0
     assert not is_mounted(directory)
+
+
+SIGNALS = """
+import os, signal, sys, threading
+from budwood.cli.autosyncing import _until_signal
+
+sys.setswitchinterval(1e-6)
+
+def signals():
+    for _ in range(20_000):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+with _until_signal() as ended:
+    sender = threading.Thread(target=signals)
+    sender.start()
+    told = 0
+    while sender.is_alive():
+        told += ended.wait(0.00001)
+    assert told
+"""
+
+
+def test_a_signal_in_the_midst_of_waiting_for_it_is_no_deadlock() -> None:
+    """A handler runs in the waiting thread, between any two of its steps."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SIGNALS], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

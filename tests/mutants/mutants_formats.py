@@ -109,4 +109,11 @@ MUTANTS: Final = (
         "before=record.length, record=raw",
         ROLLED,
     ),
+    Mutant(
+        "a kind is looked at by several threads at once",
+        "volume/decoded_kinds.py",
+        "            msgspec.msgpack.Decoder(kind)\n",
+        "",
+        ("tests/unit/test_decoded_kinds.py",),
+    ),
 )

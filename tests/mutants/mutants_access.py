@@ -111,7 +111,7 @@ MUTANTS: Final = (
     Mutant(
         "access: a worker forgets who called another",
         "server/http/forwarding.py",
-        "            scope[CALLER] = msgspec.msgpack.decode(question.caller, type=Principal)\n",
+        "            scope[CALLER] = msgspec.msgpack.decode(question.caller, type=decodable(Principal))\n",
         "            pass\n",
         (KEYS, "-k", "on_one_node"),
     ),

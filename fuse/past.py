@@ -54,16 +54,24 @@ class Past:
 
     def view(self) -> tuple[View, Misses]:
         """What to read from, and where what is missing comes from."""
-        volume = self._volume
+        return self._here() or (
+            RemoteSnapshot(self.info, NEVER_WAIT, cache=self._cache),
+            RemoteMisses(self._fetch),
+        )
+
+    def _here(self) -> tuple[View, Misses] | None:
+        """Where the volume is in this home, and stands as it stood then."""
+        if self._volume is None:
+            return None
         try:
-            here = None if volume is None else LocalSnapshot(volume.local, NEVER_WAIT)
+            here = LocalSnapshot(self._volume.local, NEVER_WAIT)
         except NotFound:
-            here = self._volume = None
-        if volume is not None and here is not None:
-            if here.head.sync_remote == self.info.lsn and not here.head.unpushed:
-                return here, volume.misses
-            here.close()
-        return RemoteSnapshot(self.info, NEVER_WAIT, cache=self._cache), RemoteMisses(self._fetch)
+            self._volume = None
+            return None
+        if here.head.sync_remote == self.info.lsn and not here.head.unpushed:
+            return here, self._volume.misses
+        here.close()
+        return None
 
     def _fetch(self, pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
         info = self.info

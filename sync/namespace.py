@@ -32,7 +32,7 @@ import msgspec
 from ..volume.calls import LIST_NAMES, WAIT_NAMES, NamesRequest, WaitNamesRequest
 from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Busy, Full, NotFound, Unavailable
 from ..volume.ids import VolumeId
-from ..volume.wire import NameEntry
+from ..volume.wire import NameEntry, NameList
 from .attributes import Attributes, Kind
 from .connection import Connection
 from .edge import Edge
@@ -115,18 +115,14 @@ class Namespace:
         connection = self._connection()
         check_store(connection, namespace_of(self._environment))
         for _ in range(_ROUNDS):
-            first, after, found = None, "", list[Entry]()
-            while first is None or after:
-                part = connection.remote.ask(LIST_NAMES, NamesRequest(after=after, limit=_LISTED, at=at))
-                first = first or part
-                if part.head != first.head:
-                    break
-                found += [self._entry_then(entry) for entry in part.entries if not is_reserved(entry.name)]
-                after = part.next
-            else:
-                told = {entry.name for entry in found}
-                return [*found, *(entry for entry in self._others(connection) if entry.name not in told)], first.at
-        raise Unavailable("the remote's names change faster than they are told: try again")
+            parts = _listing(connection, at)
+            if parts[-1].head == parts[0].head:
+                break
+        else:
+            raise Unavailable("the remote's names change faster than they are told: try again")
+        found = [self._entry_then(told) for part in parts for told in part.entries if not is_reserved(told.name)]
+        names = {entry.name for entry in found}
+        return [*found, *(entry for entry in self._others(connection) if entry.name not in names)], parts[0].at
 
     def _others(self, connection: Connection) -> list[Entry]:
         with self._environment.look() as (txn, tail):
@@ -379,6 +375,14 @@ class Namespace:
         if commit is None or time_ns <= attributes.ctime_ns:
             return attributes
         return msgspec.structs.replace(attributes, mtime_ns=time_ns, ctime_ns=time_ns)
+
+
+def _listing(connection: Connection, at: int) -> list[NameList]:
+    """In parts of one revision, but for the last one where the names have changed meanwhile."""
+    parts = [connection.remote.ask(LIST_NAMES, NamesRequest(limit=_LISTED, at=at))]
+    while (after := parts[-1].next) and parts[-1].head == parts[0].head:
+        parts.append(connection.remote.ask(LIST_NAMES, NamesRequest(after=after, limit=_LISTED, at=at)))
+    return parts
 
 
 def _make_room(names: NameTable, new: str, own: Record | None, replace: bool) -> None:

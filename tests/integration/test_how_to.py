@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
-import trustme
 
 import budwood
 from budwood.cli.main import run
@@ -24,6 +23,8 @@ from ..mounts import is_mounted, needs_fuse
 from ..programs import path_with_sqlite3
 from ..waits import LIMIT_SECONDS, wait_until
 from .store_servers import served
+from .test_spark_docs import let_it_run
+from .test_tls import Authority
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,13 +73,8 @@ class Machine:
 
     def vouched_for(self) -> Machine:
         """With a certificate for its node, and trust in whoever made it."""
-        made = trustme.CA()
-        given = made.issue_cert("127.0.0.1")
-        made.cert_pem.write_to_path(self.folder / "ca.pem")
-        given.private_key_pem.write_to_path(self.folder / "key.pem")
-        (chain,) = given.cert_chain_pems
-        chain.write_to_path(self.folder / "chain.pem")
-        self.environment |= {"SSL_CERT_FILE": str(self.folder / "ca.pem"), "BUDWOOD_TOKEN": TOKEN}
+        # It puts them where the how-tos name them.
+        self.environment |= {"SSL_CERT_FILE": str(Authority(self.folder).vouches), "BUDWOOD_TOKEN": TOKEN}
         return self
 
     def _told(self, text: str) -> str:
@@ -174,7 +170,7 @@ def test_the_lake_of_a_fleet(
 ) -> None:
     """In the session of all tests, with a store and a lake that lie in folders."""
     pytest.importorskip("deltalake")
-    monkeypatch.setattr(session, "end", _let_it_run)
+    monkeypatch.setattr(session, "end", let_it_run)
     monkeypatch.setenv("BUDWOOD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("BUDWOOD_REMOTE", remote := (tmp_path / "store").as_uri())
     export, stream = [text for _, text in blocks("fleet-to-lake.md") if any(word in text for word in SPARK)]
@@ -193,10 +189,6 @@ def test_the_lake_of_a_fleet(
     to.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
     found = spark.sql("SELECT at, sensor, _change_type FROM fleet ORDER BY at").collect()
     assert [tuple(row) for row in found] == [(1, "inlet", "insert"), (2, "inlet", "insert")]
-
-
-def _let_it_run(_: SparkSession) -> None:
-    """It is that of all tests."""
 
 
 def test_a_function_on_s3(machine: Machine) -> None:

@@ -59,13 +59,13 @@ def kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark
     """The session of all tests, as it was afterwards: a page may set it as it likes, and starts and ends its own."""
     for name in ("JAVA_HOME", "PYSPARK_PYTHON"):
         monkeypatch.setenv(name, "")
-    monkeypatch.setattr(session, "end", _let_it_run)
+    monkeypatch.setattr(session, "end", let_it_run)
     yield spark
     spark.conf.unset(PUSHED)
     spark.sparkContext.setLogLevel("OFF")
 
 
-def _let_it_run(_: SparkSession) -> None:
+def let_it_run(_: SparkSession) -> None:
     """It is that of all tests."""
 
 

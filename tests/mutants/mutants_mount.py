@@ -503,8 +503,8 @@ MUTANTS: Final = (
     Mutant(
         "what was removed here has no past any more",
         "fuse/past.py",
-        "        except NotFound:\n            here = self._volume = None\n",
-        "        except Forgotten:\n            here = self._volume = None\n",
+        "        except NotFound:\n            self._volume = None\n",
+        "        except Forgotten:\n            self._volume = None\n",
         (MOUNT_COMMAND, "-k", "at_a_time"),
     ),
     Mutant(

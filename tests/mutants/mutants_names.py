@@ -473,15 +473,15 @@ MUTANTS: Final = (
     Mutant(
         "the past of a home's other stores is lost",
         "sync/namespace.py",
-        "return [*found, *(entry for entry in self._others(connection) if entry.name not in told)], first.at\n",
-        "return found, first.at\n",
+        "return [*found, *(entry for entry in self._others(connection) if entry.name not in names)], parts[0].at\n",
+        "return found, parts[0].at\n",
         ("tests/integration/namespace/test_past_names.py",),
     ),
     Mutant(
         "parts of a listing that are of two revisions are put together",
         "sync/namespace.py",
-        "                if part.head != first.head:\n",
-        "                if False:\n",
+        "            if parts[-1].head == parts[0].head:\n",
+        "            if parts:\n",
         ("tests/integration/namespace/test_past_names.py",),
     ),
     Mutant(

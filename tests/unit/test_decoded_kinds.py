@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from ..waits import LIMIT_SECONDS
+from .test_layout import ROOMS
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("cli", "fuse", "lite", "remote", "rows", "server", "spark_export", "sqlite", "sync", "tables", "vfs", "volume")
 CALL = re.compile(r"(?:msgpack|json)\.decode\([^\n]*|Decoder\([^\n]*")
 
 AT_ONCE = """

@@ -18,13 +18,14 @@ from budwood.cli.main import build
 from budwood.volume.as_of import moment_of
 from budwood.volume.errors import BadInput
 
+from .test_layout import ROOMS
+
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
 NO_COMMANDS: Final = frozenset(("formats.md", "mountopts.py"))
 """These spell bytes of a format, and what mount(8) calls."""
 PLACEHOLDERS: Final = {"N": "1", "$ARGUMENTS": "--create"}
 """What stands for words of a kind."""
-ROOMS: Final = ("cli", "fuse", "lite", "remote", "rows", "server", "spark_export", "sqlite", "sync", "vfs", "volume")
 SOURCES: Final = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
 UNITS: Final = list((ROOT / "deploy" / "systemd").rglob("*.service"))
 BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

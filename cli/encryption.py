@@ -17,6 +17,7 @@ from ..volume.ids import VolumeId, is_pattern
 from .common_options import Context, Json, argument, flag, option
 from .exit_status import Call
 from .output import count_of, say, write_facts, write_json
+from .progress import Step
 from .several import for_each
 from .syncing import on_remote
 
@@ -131,16 +132,15 @@ def rekey(
     if not holders:
         raise Call("say which keys open it from here on: --key FILE, --passphrase FILE")
     with closing(context.edge()) as edge:
-        chosen, plain = _chosen(edge, ["*"] if everything else names or []), 0
+        chosen, plain = _chosen(edge, ["*"] if everything else names or []), list[str]()
 
-        def rekey_one(name: str) -> None:
-            nonlocal plain
+        def rekey_one(name: str, _: Step) -> None:
             listed = chosen[name]
             remote, vid = on_remote(edge, name) if listed is None else (edge.connection().remote, listed)
             told = _header(remote, vid)
             if not told:
                 if listed is not None:
-                    plain += 1
+                    plain.append(name)
                     return
                 raise BadInput(
                     f"{name} isn't encrypted: with a key at hand, `budwood export {name} FILE` and "
@@ -152,12 +152,12 @@ def rekey(
             remote.ask(REKEY, RekeyRequest(vid.raw, encryption=header.encoded(), before=digest_of(told)))
             say(f"{name} opens with {count_of(len(holders), 'key')} from here on, and no other")
 
-        for_each(list(chosen), rekey_one)
+        for_each("rekeying", list(chosen), rekey_one)
         if of_names:
             edge.connection().remote.call(partial(rekey_names, holders=holders))
             say(f"names open with {count_of(len(holders), 'key')} from here on, and no other")
-    if plain == len(chosen) and not of_names:
-        say(f"nothing to rekey: none of {count_of(plain, 'volume')} is encrypted")
+    if len(plain) == len(chosen) and not of_names:
+        say(f"nothing to rekey: none of {count_of(len(plain), 'volume')} is encrypted")
 
 
 GROUP: Final[dict[str, Callable[..., None]]] = {"key": key, "show": show, "rekey": rekey}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _SETTLE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 5.0
-_NAMED: Final = 20
-"""Volumes with unpushed commits that are listed one by one."""
 
 
 def mount(
@@ -173,22 +171,26 @@ def _mount_on(directory: str) -> MountInfo:
 
 
 def _settled(mount: MountInfo) -> dict[str, int]:
-    """Unpushed commits by volume, once everything that programs committed is among them."""
+    """Unpushed commits by volume, once everything that programs committed is among them. What has no remote has nothing
+    to push."""
     from ..fuse.host.mount_client import ask
 
     ask(mount.home, "settle", timeout_seconds=_SETTLE_SECONDS)
-    return _unpushed(ask(mount.home, "status", timeout_seconds=_SETTLE_SECONDS))
+    rows = ask(mount.home, "status", timeout_seconds=_SETTLE_SECONDS)
+    return _unpushed(row for row in rows if row["remote"] or mount.options.get("remote"))
 
 
-def _unpushed(rows: list[dict[str, Any]]) -> dict[str, int]:
+def _unpushed(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
     return {row["name"]: row["unpushed"] for row in rows if row["unpushed"]}
 
 
 def _say_unpushed(unpushed: dict[str, int], where: str) -> None:
-    for name in list(unpushed)[:_NAMED]:
-        say(f"{name} has {count_of(unpushed[name], 'commit')} to push: budwood push {name}{where}")
-    if len(unpushed) > _NAMED:
-        say(f"and {count_of(len(unpushed) - _NAMED, 'volume')} more: budwood status{where}")
+    commits = count_of(sum(unpushed.values()), "commit")
+    if len(unpushed) == 1:
+        (name,) = unpushed
+        say(f"{name} has {commits} to push: budwood push {name}{where}")
+    elif unpushed:
+        say(f"{count_of(len(unpushed), 'volume')} have {commits} to push: budwood push --all{where}")
 
 
 def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:
@@ -197,24 +199,17 @@ def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:
     """
     from ..fuse.host.mount_client import ask
 
-    pushed: dict[str, int] = {}
-    failed: dict[str, UsageError] = {}
     try:
-        for name, commits in unpushed.items():
-            try:
-                ask(mount.home, "push", name)
-                pushed[name] = commits
-            except UsageError as error:
-                failed[name] = error
-        # Directories, links, renames; and what was committed meanwhile.
         ask(mount.home, "push")
     except BudwoodError as error:
-        raise _stays(mount, next(iter(failed.values()), error), len(failed)) from error
-    finally:
-        _say_pushed(pushed)
+        left = _settled(mount)
+        _say_pushed(unpushed, left)
+        raise _stays(mount, error, len(left) if isinstance(error, UsageError) else 0) from error
+    _say_pushed(unpushed, _settled(mount))
 
 
-def _say_pushed(pushed: dict[str, int]) -> None:
+def _say_pushed(unpushed: dict[str, int], left: dict[str, int]) -> None:
+    pushed = {name: commits for name, commits in unpushed.items() if name not in left}
     if pushed:
         what = next(iter(pushed)) if len(pushed) == 1 else count_of(len(pushed), "volume")
         say(f"pushed {count_of(sum(pushed.values()), 'commit')} of {what}")

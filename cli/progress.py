@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 Step: TypeAlias = Callable[[int, int], None]
-"""Told how many pages are done, and of how many."""
+"""Told how many pages are done, or what else is counted, and of how many."""
 
 Line: TypeAlias = Callable[[str], None]
 """Told what is being done now."""
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS: Final = 0.5
 
 
 @contextmanager
-def progress(doing: str, *, quiet: bool = False) -> Generator[Step | None]:
+def progress(doing: str, *, quiet: bool = False, unit: str = "pages") -> Generator[Step | None]:
     """Give what comes out of this to the work as its `progress`; `doing` says what it does, as "pushing inventory"."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -30,7 +30,7 @@ def progress(doing: str, *, quiet: bool = False) -> Generator[Step | None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("pages"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
     bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
     task = bar.add_task(doing, total=None)
     began = time.monotonic()

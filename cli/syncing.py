@@ -12,7 +12,7 @@ from ..volume.ids import VolumeId, check_node
 from .common_options import Context, Name, argument, flag, option
 from .exit_status import Call
 from .output import count_of, say
-from .progress import progress
+from .progress import Step, progress
 from .several import for_each
 from .volumes import missing_pages
 
@@ -21,12 +21,27 @@ if TYPE_CHECKING:
     from ..sync.edge import Edge
 
 
+OneOrAll = Annotated[str | None, argument("[NAME]", "The volume's name.")]
+
+
+def _check_one_or_all(verb: str, name: str | None, everything: bool) -> None:
+    if everything == (name is not None):
+        raise Call(f"{verb} takes a volume's name, or --all")
+
+
 def push(
     context: Context,
-    name: Name,
+    name: OneOrAll = None,
+    everything: Annotated[bool, flag("--all", "All volumes of this home, and what its mount has to say.")] = False,
     as_name: Annotated[str | None, option("--as", "NEW", "The name it gets on the remote.")] = None,
 ) -> None:
-    """Send what was committed here to the remote, as one commit there."""
+    """Send what was committed here to the remote, as one commit of each volume there."""
+    _check_one_or_all("push", name, everything)
+    if name is None:
+        if as_name is not None:
+            raise Call("--as is the name of one volume: give its name here, without --all")
+        _push_all(context)
+        return
     with closing(context.edge()) as edge:
         volume = edge.volume(name)
         before = volume.status(count=False)
@@ -47,8 +62,41 @@ def push(
         say(f"nothing to push: {name} is at LSN {lsn}")
 
 
-def pull(context: Context, name: Name) -> None:
+def _push_all(context: Context) -> None:
+    with closing(context.edge()) as edge:
+        mount, before = context.running(), _unpushed(edge)
+        if before and not any(row["remote"] for row in edge.ls()):
+            # Raises if none is given either.
+            edge.connection()
+        try:
+            if mount is not None:
+                mount.ask("push")
+            else:
+                for_each("pushing", list(before), lambda name, step: edge.volume_here(name).push(progress=step))
+        finally:
+            pushed = before.keys() - _unpushed(edge).keys()
+            if pushed:
+                commits = count_of(sum(before[name] for name in pushed), "commit")
+                say(f"pushed {commits} of {count_of(len(pushed), 'volume')}")
+    if not before:
+        say("nothing to push")
+
+
+def _unpushed(edge: Edge) -> dict[str, int]:
+    """Commits by volume."""
+    return {row["name"]: row["unpushed"] for row in edge.ls() if row["unpushed"]}
+
+
+def pull(
+    context: Context,
+    name: OneOrAll = None,
+    everything: Annotated[bool, flag("--all", "All volumes of this home, and what its mount lists.")] = False,
+) -> None:
     """Move to the remote's newest commit; changed pages come when they are read."""
+    _check_one_or_all("pull", name, everything)
+    if name is None:
+        _pull_all(context)
+        return
     with closing(context.edge()) as edge:
         volume = edge.volume(name)
         before = volume.status(count=False)["lsn"]
@@ -60,15 +108,39 @@ def pull(context: Context, name: Name) -> None:
     say(f"nothing new: {name} is at LSN {lsn}" if lsn == before else f"pulled {name}: LSN {before} to {lsn}")
 
 
+def _pull_all(context: Context) -> None:
+    with closing(context.edge()) as edge:
+        mount, before = context.running(), _followed(edge)
+        try:
+            if mount is not None:
+                mount.ask("pull")
+            else:
+                for_each("pulling", list(before), lambda name, _: edge.volume_here(name).pull())
+        finally:
+            after = _followed(edge)
+            moved = [name for name, lsn in before.items() if after.get(name, lsn) != lsn]
+            if moved:
+                say(f"pulled {len(moved)} of {count_of(len(before), 'volume')}")
+    if not moved:
+        what = (
+            f"each of {count_of(len(before), 'volume')} is as it was" if before else "no volume here follows a remote"
+        )
+        say(f"nothing new: {what}")
+
+
+def _followed(edge: Edge) -> dict[str, str]:
+    """The LSNs of those that take in what others push."""
+    return {row["name"]: row["lsn"] for row in edge.ls() if row["remote_name"] and row["mode"] in ("pull", "both")}
+
+
 def fetch(
     context: Context,
-    name: Annotated[str | None, argument("[NAME]", "The volume's name.")] = None,
+    name: OneOrAll = None,
     everything: Annotated[bool, flag("--all", "All volumes of this home, and all that its mount lists.")] = False,
     sql: Annotated[str | None, option("--sql", "QUERY", "Only the pages that this query touches.")] = None,
 ) -> None:
     """Fetch every page that is missing here, so that the volume can be read offline; or all volumes, with --all."""
-    if everything == (name is not None):
-        raise Call("fetch takes a volume's name, or --all")
+    _check_one_or_all("fetch", name, everything)
     if sql is not None:
         if name is None:
             raise Call("--sql is a query of one volume: give its name, without --all")
@@ -98,7 +170,7 @@ def _fetch_all(context: Context) -> None:
     from ..sync.namespace import Namespace
 
     with closing(context.edge()) as edge:
-        mount, pages = context.running(), 0
+        mount = context.running()
         refused = Namespace(edge).adopt_all()
         rows = [row for row in edge.ls() if row["remote_lsn"]]
         if not rows and not refused:
@@ -106,19 +178,16 @@ def _fetch_all(context: Context) -> None:
             return
         edge.check_fits(row["length"] for row in rows)
 
-        def fetch_one(name: str) -> None:
-            nonlocal pages
+        def fetch_one(name: str, step: Step) -> int:
             # What was refused before is so again, and told.
             volume = edge.volume_here(name)
-            if mount:
-                missing = missing_pages(volume, volume.status(count=False)["pages"])
-                mount.ask("fetch", name)
-                pages += missing
-            else:
-                with progress(f"fetching {name}") as step:
-                    pages += volume.fetch(progress=step)
+            if mount is None:
+                return volume.fetch(progress=step)
+            missing = missing_pages(volume, volume.status(count=False)["pages"])
+            mount.ask("fetch", name)
+            return missing
 
-        for_each([*(row["name"] for row in rows), *refused], fetch_one)
+        pages = sum(for_each("fetching", [*(row["name"] for row in rows), *refused], fetch_one))
     volumes = count_of(len(rows), "volume")
     say(f"fetched {count_of(pages, 'page')} of {volumes}" if pages else f"nothing to fetch: all of {volumes} is here")
 

@@ -42,6 +42,8 @@ from .requests.background import Background
 from .requests.guarded import counters
 from .requests.readers import readers
 
+_AT_ONCE: Final = 8
+"""Volumes that are pushed, or pulled, beside one another: what takes the time is the network."""
 _VERBS: Final = ("status", "about", "settle", "push", "pull", "fetch", "log", "reset", "metrics", "unmount")
 
 
@@ -178,19 +180,12 @@ class Verbs:
         if name:
             return {"name": name, "lsn": await self.syncing.push(await self._volume(name), new or None)}
         rows = await trio.to_thread.run_sync(self._edge.ls)
-        pushed: list[dict[str, Any]] = []
-        first: BudwoodError | None = None
-        for row in rows:
-            if not row["unpushed"]:
-                continue
-            try:
-                pushed.append({"name": row["name"], "lsn": await self.syncing.push(await self._volume(row["name"]))})
-            except UsageError as error:
-                # It has diverged; the others are none of its trouble, and nor are the names.
-                first = first or error
+        # What has diverged is none of the others' trouble, nor of the names'.
+        unpushed = [row["name"] for row in rows if row["unpushed"]]
+        pushed, failed = await self._each(unpushed, self.syncing.push, apart=UsageError)
         names = await self.syncing.push_names() if self._naming.namespace.url() else []
-        if first is not None:
-            raise first
+        if failed:
+            raise failed[0]
         return {"pushed": pushed, "names": names}
 
     async def pull(self, name: str = "") -> Any:
@@ -199,19 +194,42 @@ class Verbs:
             return {"name": name, "lsn": await self.syncing.pull(await self._volume(name))}
         names = await self.syncing.pull_names()
         rows = await trio.to_thread.run_sync(self._edge.ls)
-        pulled: list[dict[str, Any]] = []
-        first: BudwoodError | None = None
-        for row in rows:
-            if not row["remote_name"] or row["mode"] not in ("pull", "both"):
-                continue
-            try:
-                pulled.append({"name": row["name"], "lsn": await self.syncing.pull(await self._volume(row["name"]))})
-            except BudwoodError as error:
-                # The others are none of its trouble.
-                first = first or error
-        if first is not None:
-            raise first
+        followed = [row["name"] for row in rows if row["remote_name"] and row["mode"] in ("pull", "both")]
+        pulled, failed = await self._each(followed, self.syncing.pull, apart=BudwoodError)
+        if failed:
+            raise failed[0]
         return {"pulled": pulled, "names": names}
+
+    async def _each(
+        self, names: list[str], work: Callable[[Volume], Awaitable[str]], *, apart: type[BudwoodError]
+    ) -> tuple[list[dict[str, Any]], list[BudwoodError]]:
+        """Several at a time: the name and LSN of each, and the errors of such as are `apart`, which end no other's.
+        Raises what ended it.
+        """
+        done: dict[str, str] = {}
+        failed: dict[str, BudwoodError] = {}
+        ended: list[BudwoodError] = []
+        waiting = iter(names)
+
+        async def take() -> None:
+            for name in waiting:
+                if ended:
+                    return
+                try:
+                    done[name] = await work(await self._volume(name))
+                except BudwoodError as error:
+                    if isinstance(error, apart):
+                        failed[name] = error
+                    else:
+                        ended.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(_AT_ONCE, len(names))):
+                nursery.start_soon(take)
+        if ended:
+            raise ended[0]
+        said = [{"name": name, "lsn": done[name]} for name in names if name in done]
+        return said, [failed[name] for name in names if name in failed]
 
     async def fetch(self, name: str) -> Any:
         return {"name": name, "pages": await self.syncing.in_thread((await self._volume(name)).fetch)}

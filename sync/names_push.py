@@ -3,9 +3,10 @@
 What is owed is read off the difference between the names here and `known`, so that nothing is kept in a queue: names
 that were made and removed, or renamed over, in between leave no trace. In this order, each change one call:
 
-    unbind    dropped names that nothing here takes
+    unbind    dropped names that nothing here takes, but for directories with something in them
     move      renamed entries; a renamed directory is one move, where all that the remote has below it went along.
               What the entry replaced here it replaces there, in the same change
+    unbind    those directories: what was moved out of them has gone
     bind      directories, links, and files whose content the remote has without a name. A file whose content it doesn't
               have is bound by its first push (push.py), but for an empty one, which has nothing else to push. An empty
               one that had to make room for another and was never written to goes
@@ -162,14 +163,19 @@ class _Round:
         """Whether anything was sent."""
         self._unbind()
         self._move()
+        self._unbind(emptied=True)
         self._bind()
         self._bind_attributes()
         return self.sent > 0
 
     # What is owed, in order.
 
-    def _unbind(self) -> None:
-        for row in [row for row in self.rows.values() if row.dropped]:
+    def _unbind(self, *, emptied: bool = False) -> None:
+        """A directory after what lies below it: whoever pulls in between would take it for one that others still use."""
+        dropped = [row for row in self.rows.values() if row.dropped]
+        for row in sorted(dropped, key=lambda row: row.name, reverse=True):
+            if not emptied and len(self.mirror.at_and_below(row.name)) > 1:
+                continue
             key = self.called.get(row.name)
             if key is None or self.records[key].is_alias:
                 request = NameRequest(op="unbind", name=row.name, revision=row.revision)

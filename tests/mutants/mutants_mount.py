@@ -243,9 +243,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "one volume that can't be pushed keeps back the others",
-        "cli/mounting.py",
-        "                failed[name] = error\n",
-        "                failed[name] = error\n                break\n",
+        "fuse/verbs.py",
+        "                        failed[name] = error\n",
+        "                        failed[name] = error\n                        ended.append(error)\n",
         (MOUNT_COMMAND, "-k", "says_once"),
     ),
     Mutant(

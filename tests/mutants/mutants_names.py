@@ -16,6 +16,7 @@ WORDS: Final = "tests/integration/test_cli_words.py"
 REMOTES: Final = "tests/integration/test_named_remotes.py"
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 BOUND_MEANWHILE: Final = "tests/integration/namespace/test_bound_meanwhile.py"
+WATCHED: Final = "tests/integration/namespace/test_watched_pushes.py"
 NAMES_ROLLED: Final = "tests/property/test_names_rolled.py"
 
 MUTANTS: Final = (
@@ -511,5 +512,19 @@ MUTANTS: Final = (
         "    if as_name is None and _is_thought_free(local, connection, record.name):\n",
         "    if False:\n",
         (BOUND_MEANWHILE,),
+    ),
+    Mutant(
+        "names: a directory is removed there before what is moved out of it",
+        "sync/names_push.py",
+        "            if not emptied and len(self.mirror.at_and_below(row.name)) > 1:\n",
+        "            if False:\n",
+        (WATCHED, "-k", "moved_out"),
+    ),
+    Mutant(
+        "names: a directory is removed there before its files",
+        "sync/names_push.py",
+        "        for row in sorted(dropped, key=lambda row: row.name, reverse=True):\n",
+        "        for row in dropped:\n",
+        (WATCHED, "-k", "stays_so"),
     ),
 )

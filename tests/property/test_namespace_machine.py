@@ -310,6 +310,14 @@ class Names(RuleBasedStateMachine):
                 self.sides[number].names.adopt(name)
             assert self.sides[number].entry(name).here
 
+    @rule(number=sides, name=names)
+    def remove_tree(self, number: int, name: str) -> None:
+        """As `rm -r` does."""
+        for below in sorted((other for other in self.trees[number] if is_below(other, name)), reverse=True):
+            self.remove(number, below)
+        if name in self.trees[number]:
+            self.remove(number, name)
+
     def _lose(self, thing: Thing | None) -> None:
         if thing is not None and thing.kind == "file":
             self.removed.add(thing.content)
@@ -352,6 +360,22 @@ class Names(RuleBasedStateMachine):
     def pull(self, number: int) -> None:
         self.sides[number].pull()
         self._look(number)
+
+    @rule(number=sides)
+    def push_watched(self, number: int) -> None:
+        """The other home syncs after each change that this one makes there."""
+        other = 1 - number
+
+        def watch() -> None:
+            faults.disarm("names: remote changed, not recorded")
+            self.sync(other)
+            faults.arm("names: remote changed, not recorded", watch)
+
+        faults.arm("names: remote changed, not recorded", watch)
+        try:
+            self.push(number)
+        finally:
+            faults.disarm("names: remote changed, not recorded")
 
     @rule(number=sides, point=st.sampled_from(POINTS), nth=st.integers(0, 3), pulling=st.booleans())
     def crash(self, number: int, point: str, nth: int, pulling: bool) -> None:
@@ -427,8 +451,16 @@ class Names(RuleBasedStateMachine):
         self._look(number)
 
     def _look(self, number: int) -> None:
-        """Take over what a sync made of the names here."""
-        self.trees[number] = self._shown(number)
+        """Take over what a sync made of the names here: nothing, unless programs of the other home changed some."""
+        shown = self._shown(number)
+        if 1 - number not in self.changed:
+            self._check_as_before(number, shown)
+        self.trees[number] = shown
+
+    def _check_as_before(self, number: int, shown: Tree) -> None:
+        # A directory stays where others have found something in it that was not seen to leave.
+        kept = {name for name in shown if any(is_below(other, name) for other in shown)} - self.trees[number].keys()
+        assert {name: thing for name, thing in shown.items() if name not in kept} == self.trees[number]
 
     def _shown(self, number: int) -> Tree:
         side = self.sides[number]
@@ -462,9 +494,7 @@ class Names(RuleBasedStateMachine):
         assert shown == self._shown(1)
         if len(self.changed) == 1:
             (author,) = self.changed
-            # A directory stays where others have found something in it that was not seen to leave.
-            kept = {name for name in shown if any(is_below(other, name) for other in shown)} - self.trees[author].keys()
-            assert {name: thing for name, thing in shown.items() if name not in kept} == self.trees[author]
+            self._check_as_before(author, shown)
             assert said == [[], []]
         if not self.changed:
             assert shown == self.agreed

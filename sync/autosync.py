@@ -416,7 +416,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         if pulls and task.poll is not None and task.poll.done.is_set():
             return not self._start(vid, workers, partial(self._hear, task), task)
         if pulls and task.poll is None:
-            if not task.pace.may_ask(now):
+            if not task.pace.may_ask(now) or not self._slots.may_take(vid, now):
                 return True
             taken, from_other = self._slots.take(vid)
             if from_other is not None:

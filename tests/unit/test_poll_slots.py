@@ -55,7 +55,8 @@ def test_never_more_than_may_be_and_those_that_were_used_last_have_them(found: l
                 assert rank(given_up) < rank(vid)
                 held.discard(given_up)
             else:
-                assert all(rank(each) >= rank(vid) for each in held)
+                before = [each for each in VIDS if rank(each) > rank(vid)]
+                assert all(rank(each) >= rank(vid) for each in held) or len(before) >= MOST
             if taken:
                 held.add(vid)
         assert len(slots) == len(held) <= MOST
@@ -76,6 +77,34 @@ def test_the_others_have_their_turns_so_many_a_second_the_longest_waiting_first(
     burst = [vid for now, vid in seen if now == 10.0]
     assert len(burst) <= 3, "what was not asked meanwhile isn't made up for"
     assert len(order) - len(burst) == 5, "two a second, for less than three seconds"
+
+
+def test_a_program_that_reads_thousands_takes_few_from_those_that_had_one() -> None:
+    slots, asked, waiting = PollSlots(MOST, 0.0), list[bytes](), list[bytes]()
+    volumes = [number.to_bytes(2, "big") for number in range(2000)]
+    for number, vid in enumerate(volumes):
+        now = number / 100
+        slots.open(vid, now)
+        slots.close(vid)
+        waiting.append(vid)
+        due = [each for each in waiting if slots.may_take(each, now)]
+        waiting = [each for each in waiting if each not in due]
+        asked += [each for each in due if slots.take(each)[0]]
+    now += 1.0
+    asked += [each for each in waiting if slots.may_take(each, now) and slots.take(each)[0]]
+    assert asked == [*volumes[:MOST], *volumes[-MOST:]]
+
+
+def test_one_that_is_open_takes_anothers_after_a_moment() -> None:
+    slots = PollSlots(1, 0.0)
+    for number in (0, 1):
+        slots.open(VIDS[number], float(number))
+    assert slots.may_take(VIDS[0], 1.0)
+    assert slots.take(VIDS[0])[0]
+    assert not slots.may_take(VIDS[1], 1.5)
+    slots.use(VIDS[1], 2.4)
+    assert slots.may_take(VIDS[1], 2.5)
+    assert slots.take(VIDS[1]) == (True, VIDS[0])
 
 
 def test_where_none_has_turns_only_what_was_used_is_waited_for() -> None:

@@ -162,6 +162,8 @@ class _Merge:
         self.there = delta.over(self.base.values())
         self.untouched = untouched
         self.records = {record.id: record for record in names.everything() if belongs(record, store)}
+        self.asked = self._asked_meanwhile(store)
+        self.base |= self.asked
         self.before = dict(self.records)
         self.left = {row.target for row in self.base.values() if row.dropped and not self._leads_to(row)}
         """Targets of names that were to go, and have been moved or taken away there."""
@@ -171,6 +173,19 @@ class _Merge:
         self.changed: set[str] = set()
         self.conflicts: list[str] = []
         self.locks: list[Lock] = []
+
+    def _asked_meanwhile(self, store: str) -> dict[str, KnownRecord]:
+        """What the remote has bound for this home to files that programs have removed, or replaced, since they were
+        sent: such a push doesn't hold the lock of the names, and its outcome isn't recorded yet. Nobody else made it."""
+        targets = {record.target for record in self.records.values()}
+        rows: dict[str, KnownRecord] = {}
+        for asked in self.names.asked():
+            request, entry = asked.request, self.there.get(asked.request.name)
+            is_there = request.op == "bind" and asked.store == store and entry is not None
+            if is_there and entry.target == request.target and request.target not in targets:
+                attributes = Attributes.from_wire(request.attributes)
+                rows[entry.name] = msgspec.structs.replace(entry, attributes=attributes, dropped=True)
+        return rows
 
     def _leads_to(self, row: KnownRecord) -> bool:
         entry = self.there.get(row.name)
@@ -417,7 +432,7 @@ class _Merge:
         for name, entry in self.there.items():
             dropped = name in self.dropped
             row = entry if entry.dropped == dropped else msgspec.structs.replace(entry, dropped=dropped)
-            if row != self.base.get(name):
+            if row != self.base.get(name) or name in self.asked:
                 self.names.put_known(row)
 
     def _add(self, entry: KnownRecord) -> None:

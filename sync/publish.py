@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 import msgspec
@@ -71,8 +72,9 @@ def publish(local: Local, connection: Connection, record: VolumeRecord, head: He
 def find_name(
     local: Local, connection: Connection, record: VolumeRecord, head: Head, as_name: str | None = None
 ) -> RemoteName | None:
-    """The name that the volume is to have on the remote; None if it has it. Raises AlreadyExists if that is another
-    volume's, NotFound for a volume that was removed, WrongStore. Asks nothing once all is known.
+    """The name that the volume is to have on the remote; None if it has it, or gets it by the next push of the names.
+    Raises AlreadyExists if that is another volume's, NotFound for a volume that was removed, WrongStore. Asks nothing
+    once all is known.
     """
     if record.remote == connection.url and record.created and record.bound and as_name in (None, record.bound):
         return None
@@ -86,7 +88,10 @@ def find_name(
         record = _settle_name(local, connection, record)
     if record.bound and as_name in (None, record.bound):
         return None
-    if as_name is None and _is_thought_free(local, connection, record.name):
+    known = _Known.TAKEN if as_name is not None else _what_is_known(local, connection, record.name)
+    if known is _Known.REMOVED_TREE:
+        return None
+    if known is _Known.FREE:
         # Nobody is asked: where the names that were seen here are out of date, binding it is refused.
         return RemoteName(record.name, None, alias=False)
     return _look_at(local, connection, as_name or record.name, head, alias=as_name is not None)
@@ -244,7 +249,10 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
             # Removed while it was being named: the name is to go again.
             dropped=gone,
         )
-        names.put_known(row)
+        standing = names.known_at(row.name)
+        # What stands there was removed meanwhile, maybe, and another has the name by now.
+        if standing is None or standing.revision <= row.revision:
+            names.put_known(row)
         names.note_change(record.remote, record.store, there.revision)
     if gone:
         return record
@@ -256,12 +264,30 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
     )
 
 
-def _is_thought_free(local: Local, connection: Connection, name: str) -> bool:
-    """Of a home that follows that remote's names."""
+class _Known(Enum):
+    """What a home that follows the remote's names knows of one."""
+
+    FREE = auto()
+    REMOVED_TREE = auto()
+    """A directory that was removed here stands there, with something below it. That goes first (names_push.py): others
+    would keep the directory for it, beside the file that has its name."""
+    TAKEN = auto()
+    """Or nothing is known."""
+
+
+def _what_is_known(local: Local, connection: Connection, name: str) -> _Known:
     with local.environment.view() as txn:
         names = NameTable(local.environment, txn)
         followed = names.namespace()
-        return followed is not None and followed.store == connection.store and names.known_at(name) is None
+        if followed is None or followed.store != connection.store:
+            return _Known.TAKEN
+        there = names.known_at(name)
+        if there is None:
+            return _Known.FREE
+        was_directory = there.dropped and there.attributes.kind == "directory"
+        if was_directory and any(row.name.startswith(f"{name}/") for row in names.known()):
+            return _Known.REMOVED_TREE
+        return _Known.TAKEN
 
 
 def _is_dropped(local: Local, entry: NameEntry) -> bool:

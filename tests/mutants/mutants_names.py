@@ -509,7 +509,7 @@ MUTANTS: Final = (
     Mutant(
         "whether a name is free is asked though this home follows them all",
         "sync/publish.py",
-        "    if as_name is None and _is_thought_free(local, connection, record.name):\n",
+        "    if known is _Known.FREE:\n",
         "    if False:\n",
         (BOUND_MEANWHILE,),
     ),
@@ -519,6 +519,34 @@ MUTANTS: Final = (
         "            if not emptied and len(self.mirror.at_and_below(row.name)) > 1:\n",
         "            if False:\n",
         (WATCHED, "-k", "moved_out"),
+    ),
+    Mutant(
+        "names: a file takes a removed directory's name before what lies below that has gone",
+        "sync/publish.py",
+        "    if known is _Known.REMOVED_TREE:\n",
+        "    if False:\n",
+        (WATCHED, "-k", "in_the_place"),
+    ),
+    Mutant(
+        "names: what a push has bound to a file that was replaced meanwhile is another's",
+        "sync/names_pull.py",
+        "        self.base |= self.asked\n",
+        "",
+        (BOUND_MEANWHILE, "-k", "what_becomes"),
+    ),
+    Mutant(
+        "names: that it was replaced isn't noted",
+        "sync/names_pull.py",
+        "            if row != self.base.get(name) or name in self.asked:\n",
+        "            if row != self.base.get(name):\n",
+        (BOUND_MEANWHILE, "-k", "what_becomes"),
+    ),
+    Mutant(
+        "names: an older change is noted over a newer one",
+        "sync/publish.py",
+        "        if standing is None or standing.revision <= row.revision:\n",
+        "        if True:\n",
+        (BOUND_MEANWHILE, "-k", "what_becomes"),
     ),
     Mutant(
         "names: a directory is removed there before its files",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
 
-from budwood.sync import names_delta
+from budwood.sync import names_delta, names_pull
+from budwood.sync.connection import Connection
 from budwood.sync.name_table import NameTable, followed
 from budwood.sync.tables import NamespaceRecord
 from budwood.volume import faults
 from budwood.volume.errors import AlreadyExists
 
 from ...namespaces import DIRECTORY, Side, sync
+from ...waits import LIMIT_SECONDS
 
 GATHERED = "names: gathered, not merged"
+ANSWERED = "names: remote changed, not recorded"
 
 
 def record(side: Side) -> NamespaceRecord:
@@ -158,3 +162,56 @@ def test_changes_without_a_gap_are_followed_and_few_behind_one_are_kept() -> Non
     assert followed(3, (6, 4, 5, 8)) == (6, (8,))
     head, left = followed(0, range(2, 1000))
     assert (head, left[0], len(left) < 100) == (0, 2, True)
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+@pytest.mark.parametrize("then", ["saved again", "pushed again", "removed", "moved"])
+def test_what_becomes_of_a_file_while_its_name_is_bound_and_pulled_stays(
+    ann: Side, bob: Side, monkeypatch: pytest.MonkeyPatch, then: str, known_before: bool
+) -> None:
+    """A pull has begun when a push has the name bound, and hears of that before it is recorded here."""
+    ann.write("z", b"z").push()
+    if known_before:
+        ann.write("f", b"first").push()
+    sync(ann, bob)
+    answered, merged = threading.Event(), threading.Event()
+
+    def save(text: bytes) -> None:
+        ann.write("saving", text)
+        ann.names.move("saving", "f", replace=True)
+
+    def bound() -> None:
+        faults.disarm(ANSWERED)
+        if then.endswith("again"):
+            save(b"newest")
+        elif then == "removed":
+            ann.names.remove("f")
+        else:
+            ann.names.move("f", "g")
+        answered.set()
+        assert merged.wait(LIMIT_SECONDS)
+
+    save(b"second")
+    pushing = threading.Thread(target=ann.edge.volume("f").push)
+
+    def gather(connection: Connection, before: NamespaceRecord | None) -> names_delta.Delta | None:
+        faults.arm(ANSWERED, bound)
+        pushing.start()
+        assert answered.wait(LIMIT_SECONDS)
+        return names_delta.gather(connection, before)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(names_pull, "gather", gather)
+        ann.pull()
+    if then == "pushed again":
+        ann.edge.volume("f").push()
+    own = {"removed": set[str](), "moved": {"g"}}.get(then, {"f"})
+    assert ann.tree().keys() == own | {"z"}
+    merged.set()
+    pushing.join()
+    assert known(ann) == ann.bound()
+    for _ in range(2):
+        sync(ann, bob)
+        assert ann.tree().keys() == bob.tree().keys() == set(ann.bound()) == own | {"z"}
+    for name in own:
+        assert ann.read(name) == bob.read(name) == (b"newest" if then.endswith("again") else b"second")

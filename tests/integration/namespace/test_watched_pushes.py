@@ -84,6 +84,25 @@ def test_a_directory_whose_files_were_moved_out_stays_away(ann: Side, bob: Side)
     check(ann, bob, move_out)
 
 
+def test_a_file_in_the_place_of_a_tree_is_pushed_before_the_names_and_named_by_them(ann: Side, bob: Side) -> None:
+    ann.names.make_directory("d", DIRECTORY)
+    for name in ("d/a", "d/b"):
+        ann.write(name, b"text")
+    sync(ann, bob)
+    for name in ("d/a", "d/b", "d"):
+        ann.names.remove(name)
+    ann.write("d", b"file")
+    expected = shown(ann)
+    with watched_by(bob, []):
+        ann.edge.volume("d").push()
+        assert set(bob.bound()) == {"d", "d/a", "d/b"}
+        assert ann.names.push() == []
+    sync(ann, bob)
+    assert shown(ann) == shown(bob) == expected
+    assert set(bob.bound()) == {"d"}
+    assert bob.read("d") == b"file"
+
+
 def test_a_directory_that_goes_while_something_new_is_in_it_stays_as_it_was(ann: Side, bob: Side) -> None:
     ann.names.make_directory("d", DIRECTORY)
     sync(ann, bob)

@@ -176,7 +176,7 @@ class _Merge:
 
     def _asked_meanwhile(self, store: str) -> dict[str, KnownRecord]:
         """What the remote has bound for this home to files that programs have removed, or replaced, since they were
-        sent: such a push doesn't hold the lock of the names, and its outcome isn't recorded yet. Nobody else made it."""
+        sent: such a push doesn't hold the lock of the names, whose outcome isn't recorded yet. It is nobody else's."""
         targets = {record.target for record in self.records.values()}
         rows: dict[str, KnownRecord] = {}
         for asked in self.names.asked():

@@ -171,7 +171,7 @@ class _Round:
     # What is owed, in order.
 
     def _unbind(self, *, emptied: bool = False) -> None:
-        """A directory after what lies below it: whoever pulls in between would take it for one that others still use."""
+        """A directory after what lies below it: whoever pulls in between would take it for one still in use."""
         dropped = [row for row in self.rows.values() if row.dropped]
         for row in sorted(dropped, key=lambda row: row.name, reverse=True):
             if not emptied and len(self.mirror.at_and_below(row.name)) > 1:

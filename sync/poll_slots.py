@@ -2,8 +2,10 @@
 
 A long poll holds a connection, here and at the node. So those have one that were used last, programs that have them
 open first. Where all are taken, none is taken away for what was not in use a second ago: a program that reads thousands
-of volumes would have each take one, and give it up to the next. The others are asked in turn, so many a second, whether they have something new: of a home of thousands of
-volumes the ones that are quiet are heard of late, and the ones in use at once.
+of volumes would have each take one, and give it up to the next.
+
+The others are asked in turn, so many a second, whether they have something new: of a home of thousands of volumes the
+ones that are quiet are heard of late, and the ones in use at once.
 
 No clock of its own: times are seconds of one monotonic clock.
 """

@@ -35,7 +35,7 @@ from ..volume.calls import (
     ForkRequest,
     SnapshotRequest,
 )
-from ..volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, Unsupported
+from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Forgotten, NotFound, Unsupported
 from ..volume.wire import NameEntry, NameRequest
 from .asked_names import ask_change, asked_changes
 from .attributes import Attributes
@@ -73,8 +73,8 @@ def find_name(
     local: Local, connection: Connection, record: VolumeRecord, head: Head, as_name: str | None = None
 ) -> RemoteName | None:
     """The name that the volume is to have on the remote; None if it has it, or gets it by the next push of the names.
-    Raises AlreadyExists if that is another volume's, NotFound for a volume that was removed, WrongStore. Asks nothing
-    once all is known.
+    Raises AlreadyExists if that is another volume's, Busy while that waits for a name of its own, NotFound for a volume
+    that was removed, WrongStore. Asks nothing once all is known.
     """
     if record.remote == connection.url and record.created and record.bound and as_name in (None, record.bound):
         return None
@@ -176,10 +176,13 @@ def _look_at(local: Local, connection: Connection, name: str, head: Head, *, ali
         or (has_content and is_untouched_there(connection, entry.target, Attributes.from_wire(entry.attributes)))
     ):
         return RemoteName(name, entry, alias)
-    raise AlreadyExists(
-        f"the remote knows another volume by the name {name!r}: push this one under a name of its own, "
-        f"`budwood push {local.name} --as NEW`"
-    )
+    way_out = f"push this one under a name of its own, `budwood push {local.name} --as NEW`"
+    if _is_leaving(local, entry):
+        raise Busy(
+            f"the remote knows another volume by the name {name!r}, which was renamed here, and isn't told so yet: "
+            f"a mount of this home tells it; or {way_out}"
+        )
+    raise AlreadyExists(f"the remote knows another volume by the name {name!r}: {way_out}")
 
 
 def _settle_name(local: Local, connection: Connection, record: VolumeRecord) -> VolumeRecord:
@@ -288,6 +291,13 @@ def _what_is_known(local: Local, connection: Connection, name: str) -> _Known:
         if was_directory and any(row.name.startswith(f"{name}/") for row in names.known()):
             return _Known.REMOVED_TREE
         return _Known.TAKEN
+
+
+def _is_leaving(local: Local, entry: NameEntry) -> bool:
+    """Whether it has another name here, which the remote gets by the next push of the names."""
+    with local.environment.view() as txn:
+        records = NameTable(local.environment, txn).everything()
+        return any(each.moved and each.bound == entry.name and each.target == entry.target for each in records)
 
 
 def _is_dropped(local: Local, entry: NameEntry) -> bool:

@@ -10,7 +10,7 @@ from budwood.sync.edge import open as open_edge
 from budwood.sync.namespace import Entry, Namespace
 from budwood.sync.volume import Volume
 from budwood.volume.calls import LIST_NAMES, NamesRequest
-from budwood.volume.errors import AlreadyExists, NotFound
+from budwood.volume.errors import AlreadyExists, Busy, NotFound
 from budwood.volume.protocols import Durability
 
 PAGE = 4096
@@ -57,7 +57,7 @@ class Side:
                 if entry.kind == "file" and entry.here and entry.unpushed:
                     try:
                         self.edge.volume(entry.name).push()
-                    except AlreadyExists:
+                    except (AlreadyExists, Busy):
                         refused = True
                     except NotFound:
                         # Renamed or removed meanwhile.

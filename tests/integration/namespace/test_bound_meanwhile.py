@@ -13,7 +13,7 @@ from budwood.sync.connection import Connection
 from budwood.sync.name_table import NameTable, followed
 from budwood.sync.tables import NamespaceRecord
 from budwood.volume import faults
-from budwood.volume.errors import AlreadyExists
+from budwood.volume.errors import AlreadyExists, Busy
 
 from ...namespaces import DIRECTORY, Side, sync
 from ...waits import LIMIT_SECONDS
@@ -215,3 +215,16 @@ def test_what_becomes_of_a_file_while_its_name_is_bound_and_pulled_stays(
         assert ann.tree().keys() == bob.tree().keys() == set(ann.bound()) == own | {"z"}
     for name in own:
         assert ann.read(name) == bob.read(name) == (b"newest" if then.endswith("again") else b"second")
+
+
+def test_a_file_in_the_place_of_one_that_was_renamed_waits_for_the_names_without_trouble(ann: Side, bob: Side) -> None:
+    ann.write("f", b"first").push()
+    sync(ann, bob)
+    ann.names.move("f", "g")
+    volume = ann.write("f", b"second")
+    with pytest.raises(Busy, match="was renamed here"):
+        volume.push()
+    ann.names.push()
+    volume.push()
+    sync(ann, bob)
+    assert {name: bob.read(name) for name in bob.tree()} == {"f": b"second", "g": b"first"}

@@ -181,8 +181,9 @@ class _Merge:
         rows: dict[str, KnownRecord] = {}
         for asked in self.names.asked():
             request, entry = asked.request, self.there.get(asked.request.name)
-            is_there = request.op == "bind" and asked.store == store and entry is not None
-            if is_there and entry.target == request.target and request.target not in targets:
+            if request.op != "bind" or asked.store != store or request.target in targets:
+                continue
+            if entry is not None and entry.target == request.target:
                 attributes = Attributes.from_wire(request.attributes)
                 rows[entry.name] = msgspec.structs.replace(entry, attributes=attributes, dropped=True)
         return rows
@@ -319,9 +320,6 @@ class _Merge:
             return False
         if row is not None and not record.attributes.says_as(row.attributes):
             # What was written to it is there, and that it was isn't told yet.
-            return False
-        if record.bound in self.there and head.length and row is not None and row.attributes.says_empty:
-            # Another took its name, as one may an empty file's.
             return False
         return self._locked(local)
 

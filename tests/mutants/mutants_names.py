@@ -60,8 +60,8 @@ MUTANTS: Final = (
     Mutant(
         "names: what was pushed while its name was taken is gone",
         "sync/names_pull.py",
-        "and row is not None and row.attributes.says_empty:",
-        "and row is not None and not row.attributes.mode:",
+        "        if row is not None and not record.attributes.says_as(row.attributes):\n            # What",
+        "        if False:\n            # What",
         (EMPTY_NAMES, "-k", "while_another_took"),
     ),
     Mutant(

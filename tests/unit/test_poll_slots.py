@@ -80,7 +80,7 @@ def test_the_others_have_their_turns_so_many_a_second_the_longest_waiting_first(
 
 
 def test_a_program_that_reads_thousands_takes_few_from_those_that_had_one() -> None:
-    slots, asked, waiting = PollSlots(MOST, 0.0), list[bytes](), list[bytes]()
+    slots, asked, waiting, now = PollSlots(MOST, 0.0), list[bytes](), list[bytes](), 0.0
     volumes = [number.to_bytes(2, "big") for number in range(2000)]
     for number, vid in enumerate(volumes):
         now = number / 100

@@ -255,6 +255,21 @@ def test_what_was_written_to_a_file_that_is_replaced_elsewhere_stays(ann: Side, 
     assert contents == [{b"ann", b"bob"}] * 2
 
 
+def test_a_file_that_its_own_writer_replaces_leaves_nothing_with_others_who_have_read_it(ann: Side, bob: Side) -> None:
+    """It was empty when it was named, and its size isn't told yet when a program saves another over it."""
+    ann.names.make_file("f", FILE)
+    sync(ann, bob)
+    ann.write("f", b"first").push()
+    bob.edge.volume("f").pull()
+    assert bob.read("f") == b"first"
+    ann.write("saving", b"second")
+    ann.names.move("saving", "f", replace=True)
+    for _ in range(2):
+        sync(ann, bob)
+    assert ann.tree().keys() == bob.tree().keys() == {"f"}
+    assert ann.read("f") == bob.read("f") == b"second"
+
+
 def test_a_directory_that_became_part_of_another_has_no_name_of_its_own_any_more(ann: Side, bob: Side) -> None:
     """Here it took the other's name; it was here again by its old one, of which nothing was pushed ever after."""
     for name in ("a", "d", "d/a", "f", "f/a"):

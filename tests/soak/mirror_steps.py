@@ -1,0 +1,178 @@
+"""Mirror steps: what programs do to a tree, in a mount and in a plain directory: both must come out the same.
+
+What there is to do is drawn from what the plain directory holds. Whatever a step comes to there, a change or an error,
+it has to come to in the mount.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+NAMES: Final = ("x", "y", "z", "a name ü", "w.txt", "w.txt~")
+PAUSES_SECONDS: Final = (0.0,) * 9 + (0.05, 0.3, 1.1, 1.6)
+"""Between two steps: those that a mount pushes while the next is on its way are among them."""
+
+Change = Callable[[Path], object]
+"""Of a tree; the same of any that is the same."""
+
+
+class Shown(NamedTuple):
+    kind: str
+    mode: int
+    content: str
+    """A file's bytes, in hexadecimal digits, or a link's text."""
+
+
+def shown(tree: Path) -> dict[str, Shown]:
+    """What a program finds there. Raises OSError."""
+    return {str(path.relative_to(tree)): _shown(path) for path in sorted(tree.rglob("*"))}
+
+
+def _shown(path: Path) -> Shown:
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return Shown("link", 0, str(path.readlink()))
+    if stat.S_ISDIR(mode):
+        return Shown("directory", stat.S_IMODE(mode), "")
+    return Shown("file", stat.S_IMODE(mode), path.read_bytes().hex())
+
+
+class MirrorSteps:
+    def __init__(self, dice: random.Random, plain: Path, mount: Path) -> None:
+        self._dice = dice
+        self._trees = plain, mount
+        self.did: list[str] = []
+
+    def run(self, steps: int) -> None:
+        """Raises AssertionError of a step that doesn't come to the same."""
+        draws = [self._write, self._write, self._make, self._link, self._remove, self._remove_tree, self._move]
+        draws += [self._move, self._save, self._save, self._append, self._rewrite, self._cut, self._chmod, self._copy]
+        for _ in range(steps):
+            drawn = self._dice.choice(draws)()
+            if drawn is None:
+                continue
+            words, change = drawn
+            came_to = [_came_to(change, tree) for tree in self._trees]
+            self.did.append(f"{words}: {came_to[0] or 'done'}")
+            assert bool(came_to[0]) == bool(came_to[1]), f"{words}: {came_to[1] or 'done'} in the mount"
+            time.sleep(self._dice.choice(PAUSES_SECONDS))
+
+    # What there is to do, and to what. Paths are those within a tree.
+
+    def _write(self) -> tuple[str, Change]:
+        path, data = self._new(), self._data(0, 1, 100, 5_000, 20_000)
+        return f"write {len(data)} B to {path}", lambda tree: _no_link(tree / path).write_bytes(data)
+
+    def _make(self) -> tuple[str, Change]:
+        path = self._new()
+        return f"make directory {path}", lambda tree: (tree / path).mkdir()
+
+    def _link(self) -> tuple[str, Change]:
+        path, text = self._new(), self._dice.choice(NAMES)
+        return f"link {path} to {text}", lambda tree: (tree / path).symlink_to(text)
+
+    def _remove(self) -> tuple[str, Change] | None:
+        path = self._any()
+        return path and (f"remove {path}", lambda tree: _remove(tree / path))
+
+    def _remove_tree(self) -> tuple[str, Change] | None:
+        path = self._any()
+        return path and (f"remove tree {path}", lambda tree: shutil.rmtree(tree / path))
+
+    def _move(self) -> tuple[str, Change] | None:
+        path, new = self._any(), self._new()
+        return path and (f"move {path} to {new}", lambda tree: (tree / path).rename(tree / new))
+
+    def _chmod(self) -> tuple[str, Change] | None:
+        path, mode = self._any(), self._dice.choice((0o600, 0o644, 0o700, 0o755))
+        return path and (f"chmod {mode:o} {path}", lambda tree: _no_link(tree / path).chmod(mode))
+
+    def _save(self) -> tuple[str, Change] | None:
+        path, data = self._file(), self._data(10, 3_000)
+        return path and (f"save {len(data)} B as {path}", lambda tree: _save(tree / path, data))
+
+    def _append(self) -> tuple[str, Change] | None:
+        path, data = self._file(), self._data(4, 4_000)
+        return path and (f"append {len(data)} B to {path}", lambda tree: _put(tree / path, None, data))
+
+    def _rewrite(self) -> tuple[str, Change] | None:
+        path, at, data = self._file(), self._dice.choice((0, 10, 5_000)), self._data(9)
+        return path and (f"rewrite {path} at {at}", lambda tree: _put(tree / path, at, data))
+
+    def _cut(self) -> tuple[str, Change] | None:
+        path, length = self._file(), self._dice.choice((0, 1, 4_096, 30_000))
+        return path and (f"cut {path} to {length} B", lambda tree: os.truncate(tree / path, length))
+
+    def _copy(self) -> tuple[str, Change] | None:
+        path, new = self._file(), self._new()
+        return path and (f"copy {path} to {new}", lambda tree: _copy(tree / path, tree / new))
+
+    def _data(self, *lengths: int) -> bytes:
+        return self._dice.randbytes(self._dice.choice(lengths))
+
+    def _new(self) -> Path:
+        plain = self._trees[0]
+        directories = [path for path in plain.rglob("*") if path.is_dir() and not path.is_symlink()]
+        return self._dice.choice(sorted([plain, *directories])).relative_to(plain) / self._dice.choice(NAMES)
+
+    def _any(self) -> Path | None:
+        return self._drawn(lambda _: True)
+
+    def _file(self) -> Path | None:
+        return self._drawn(lambda path: path.is_file() and not path.is_symlink())
+
+    def _drawn(self, wanted: Callable[[Path], bool]) -> Path | None:
+        plain = self._trees[0]
+        found = sorted(path.relative_to(plain) for path in plain.rglob("*") if wanted(path))
+        return self._dice.choice(found) if found else None
+
+
+def _came_to(change: Change, tree: Path) -> str:
+    try:
+        change(tree)
+    except (OSError, shutil.Error) as error:
+        return type(error).__name__
+    return ""
+
+
+def _no_link(path: Path) -> Path:
+    """What it leads to may be another's."""
+    if path.is_symlink():
+        raise FileExistsError(path)
+    return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink()
+
+
+def _save(path: Path, data: bytes) -> None:
+    """As editors do."""
+    saving = path.with_name(f"{path.name}.saving~")
+    with saving.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    saving.replace(path)
+
+
+def _put(path: Path, at: int | None, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(0, os.SEEK_END) if at is None else file.seek(at)
+        file.write(data)
+
+
+def _copy(path: Path, new: Path) -> None:
+    if new.is_dir():
+        raise IsADirectoryError(new)
+    shutil.copyfile(path, _no_link(new))

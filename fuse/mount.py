@@ -152,6 +152,8 @@ class Mount:
 
     async def _make_tree(self) -> None:
         look = self.namespace.look({})
+        if not self.read_only and await trio.to_thread.run_sync(self.namespace.keep_times, look.entries):
+            look = self.namespace.look({})
         entries, maker = look.entries, None
         if self.options.past:
             lsn, at = self.options.lsn, self.options.at

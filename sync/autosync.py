@@ -116,10 +116,11 @@ class Autosync(AbstractContextManager["Autosync"]):
         is_mount: bool = False,
         slots: PollSlots | None = None,
         on_answer: Callable[[], None] = lambda: None,
+        on_pushed: Callable[[Volume], None] = lambda _volume: None,
         served: Callable[[], int] | None = None,
     ) -> None:
-        """`on_answer` hears, in a thread of this, that a remote which was away answers, or may by now. `served` counts
-        what this process answers programs, which this gives way to.
+        """`on_answer` hears, in a thread of this, that a remote which was away answers, or may by now; `on_pushed` of a
+        volume whose commits it has. `served` counts what this process answers programs, which this gives way to.
         """
         self._edge = edge
         self._on_diverged = on_diverged
@@ -127,6 +128,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._is_mount = is_mount
         self._slots = PollSlots() if slots is None else slots
         self._on_answer = on_answer
+        self._on_pushed = on_pushed
         self._throttle = Throttle(_WORKERS, served)
         self._stop = threading.Event()
         self._stirred = threading.Event()
@@ -523,11 +525,12 @@ class Autosync(AbstractContextManager["Autosync"]):
 
     def _push(self, task: _Task) -> None:
         with task.pace.taking():
-            began = time.monotonic()
-            self._volume_of(task).push()
+            began, volume = time.monotonic(), self._volume_of(task)
+            volume.push()
             self.counts.pushed(time.monotonic() - began)
             self._slots.use(task.vid, time.monotonic())
         self._worked(task)
+        self._on_pushed(volume)
 
     def _settle(self, task: _Task) -> None:
         volume = self._volume_of(task)

@@ -184,6 +184,34 @@ class Namespace:
 
         self._change(change)
 
+    def keep_times(self, entries: Iterable[Entry]) -> bool:
+        """Of files that were committed to before a crash: that time, which their names would forget once it is pushed.
+        Whether there were any. `entries` are those of this namespace.
+        """
+        unpushed = {entry.name: entry.attributes for entry in entries if entry.unpushed}
+        told: dict[str, Attributes] = {}
+        with self._environment.view() as txn:
+            names = NameTable(self._environment, txn)
+            for name, shown in unpushed.items():
+                record = names.find(name)
+                # Nothing is made up of a name that says nothing.
+                if record is not None and record.attributes not in (Attributes(), shown):
+                    times = {"mtime_ns": shown.mtime_ns, "ctime_ns": shown.ctime_ns}
+                    kept = msgspec.structs.replace(record.attributes, **times)
+                    if kept != record.attributes:
+                        told[name] = kept
+        if told:
+            self.set_attributes_of(told)
+        return bool(told)
+
+    def owes_attributes(self, vid: bytes) -> bool:
+        """Whether a volume's name says something else on the remote than here, as far as is known."""
+        with self._environment.view() as txn:
+            names = NameTable(self._environment, txn)
+            record = names.load(vid)
+            row = None if record is None or not record.bound else names.known_at(record.bound)
+            return record is not None and row is not None and not record.attributes.says_as(row.attributes)
+
     def set_attributes_of(self, told: Mapping[str, Attributes]) -> None:
         """Of several files at once, in one transaction; a name that has gone is passed over."""
 

@@ -203,6 +203,11 @@ class Syncing:
         self.edge.mover = lambda vid, apart: self._mover(
             vid, apart=apart, patience_seconds=QUIET_PATIENCE_SECONDS, token=token
         )
+
+        def pushed(volume: Volume) -> None:
+            if self._naming.namespace.owes_attributes(volume.id.raw):
+                _soon(token, self.stir_names)
+
         engine = self.engine = Autosync(
             self.edge,
             on_diverged=self._on_diverged,
@@ -210,6 +215,7 @@ class Syncing:
             is_mount=True,
             slots=self.slots,
             on_answer=partial(_soon, token, lambda: self.link().nudge()),
+            on_pushed=pushed,
             served=counters.requests.total,
         )
         try:

@@ -54,6 +54,13 @@ def test_a_few_seconds_of_a_shared_tree_hold_and_leave_nothing_behind(tmp_path: 
 
 
 @pytest.mark.slow
+@needs_fuse
+def test_a_few_seconds_of_a_mirrored_tree_hold_and_leave_nothing_behind(tmp_path: Path) -> None:
+    said = soaked(tmp_path, "tests.soak.mirrored_tree", 0.1, 2)
+    assert re.search(r"^checks: .*mirror", said, re.MULTILINE), said
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_a_few_seconds_of_nodes_that_die_hold_and_leave_nothing_behind(tmp_path: Path) -> None:
     said = soaked(tmp_path, "tests.soak.failover", 0.2, 1)

@@ -386,6 +386,29 @@ def test_commits_arrive_at_the_other_edge_unasked_and_so_do_names(tmp_path: Path
         wait_until(lambda: (two.directory / "notes/b").read_text() == "two")
 
 
+def test_what_a_name_tells_of_a_file_is_true_though_the_mount_was_killed_before_it_could_tell(
+    tmp_path: Path, node: str
+) -> None:
+    def told() -> tuple[int, int]:
+        with closing(open_edge(home=tmp_path / "other", remote=node)) as other:
+            entry = other.connection().lookup("f")
+        return (-1, 0) if entry is None else (entry.attributes.get("size", 0), entry.attributes["mtime_ns"])
+
+    with mounted(tmp_path, remote=node) as mount:
+        path = mount.directory / "f"
+        path.write_bytes(b"long before")
+        before = path.stat().st_mtime_ns
+        wait_until(lambda: told() == (11, before))
+        path.write_bytes(b"x")
+        mount.kill()
+        mount.start()
+        assert path.read_bytes() == b"x"
+        shown = path.stat().st_mtime_ns
+        assert shown > before
+        wait_until(lambda: told() == (1, shown))
+        assert path.stat().st_mtime_ns == shown
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_database_that_was_opened_when_it_was_empty_shows_what_another_edge_makes_of_it(
     tmp_path: Path, node: str, mode: str

@@ -27,6 +27,7 @@ from budwood.volume.calls import LOOKUP, SNAPSHOT, LookupRequest, SnapshotReques
 from budwood.volume.errors import BudwoodError, Busy, NotFound, Unavailable
 
 from . import ledger
+from .mirror_steps import MirrorSteps, shown
 from .tree_steps import TreeSteps, read_tree
 
 PACE_SECONDS = 0.03
@@ -154,6 +155,27 @@ def look_at_tree(tree: str) -> None:
     say({"tree": read_tree(Path(tree))})
 
 
+def mirror_steps(seed: str, steps: str, plain: str, mount: str) -> None:
+    mirror, wrong = MirrorSteps(random.Random(seed), Path(plain), Path(mount)), ""
+    try:
+        mirror.run(int(steps))
+    except AssertionError as error:
+        wrong = str(error)
+    say({"did": mirror.did, "wrong": wrong})
+
+
+def differences(plain: str, *mounts: str) -> None:
+    """By mount and name; what differs in a mount from the plain directory: both, shortened."""
+    wanted = shown(Path(plain))
+    found: dict[str, list[str]] = {}
+    for mount in mounts:
+        there = shown(Path(mount))
+        for name in sorted(wanted.keys() | there.keys()):
+            if wanted.get(name) != there.get(name):
+                found[f"{Path(mount).name}: {name}"] = [str(each.get(name))[:100] for each in (wanted, there)]
+    say({"differences": found})
+
+
 VERBS: dict[str, Callable[..., None]] = {
     "make": make,
     "write-vfs": write_vfs,
@@ -168,6 +190,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "digests": digests,
     "change-trees": change_trees,
     "read-tree": look_at_tree,
+    "mirror-steps": mirror_steps,
+    "differences": differences,
 }
 
 

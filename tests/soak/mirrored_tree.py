@@ -1,0 +1,135 @@
+"""The soak of a tree that is changed at one of two mounts, and in a plain directory: all three come to be the same.
+
+    python -m tests.soak.mirrored_tree --minutes 10 [--seed 7]
+
+Round after round programs write, save, rename and remove at one mount, as fast as they do, and the same in a plain
+directory (mirror_steps.py); either mount may be killed meanwhile, or a link swallow answers. Then the mounts have their
+time.
+
+What must hold, each a violation otherwise: no step comes to something else in the mount than in the plain directory;
+and in the end both mounts show what that holds, byte by byte, with its modes, and nothing beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from typing import Any, Final
+
+from ..mounts import why_not
+from ..waits import LIMIT_SECONDS
+from .children import COMMAND, Child, detach
+from .command import run
+from .proxy import Proxy
+from .restarted_node import NodeActor
+from .world import World
+
+MOST_STEPS: Final = 30
+LOSES: Final = 0.1
+LOOK_SECONDS: Final = 0.3
+
+
+class Machine:
+    """A home and its mount, which can be killed and comes back."""
+
+    def __init__(self, world: World, name: str, proxy: Proxy) -> None:
+        self.name = name
+        self.proxy = proxy
+        self.tree = world.folder / name
+        self.tree.mkdir()
+        self._world = world
+        world.children.mounted(self.tree)
+        self._mount = self._mounted()
+
+    def _mounted(self) -> Child:
+        where = ["--home", str(self._world.folder / f"{self.name}-home"), "--remote", self.proxy.url]
+        command = [*COMMAND, *where, "mount", str(self.tree), "--foreground"]
+        mount = self._world.children.start(f"{self.name}-mount", command)
+        if not self._world.children.line(mount):
+            self._world.report.violation(f"{self.name} can't be mounted: {self._world.children.said(mount)}")
+        return mount
+
+    def kill(self) -> None:
+        self._world.children.end(self._mount, signal.SIGKILL)
+        detach(self.tree)
+        self._mount = self._mounted()
+
+    def end(self) -> None:
+        if self._world.children.end(self._mount, signal.SIGTERM) != 0:
+            self._world.report.violation(f"{self.name} did not end well")
+        detach(self.tree)
+        self.proxy.close()
+
+
+class MirroredTree:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.node = NodeActor(world)
+        self.plain = world.folder / "plain"
+        self.plain.mkdir()
+        self.machines = [Machine(world, name, Proxy(self.node.port)) for name in ("ash", "fir")]
+        self._dice = world.dice("mirror")
+
+    def round(self) -> None:
+        report, dice = self.world.report, self._dice
+        author, other = dice.sample(self.machines, 2)
+        fault = dice.choice(["", "", "answers swallowed", "author killed", "other killed"])
+        for machine in self.machines:
+            machine.proxy.loses = LOSES if fault == "answers swallowed" else 0.0
+        steps = str(dice.randint(1, MOST_STEPS))
+        seed = str(dice.randrange(1 << 32))
+        programs = self.world.children.program("steps", "mirror-steps", seed, steps, self.plain, author.tree)
+        if fault == "other killed":
+            self.world.rest(dice.uniform(0.1, 2.0))
+            other.kill()
+        self.world.children.end(programs)
+        if fault == "author killed":
+            author.kill()
+        if fault:
+            report.fault(fault)
+        for machine in self.machines:
+            machine.proxy.loses = 0.0
+        did = json.loads(programs.lines[-1]) if programs.lines else {"did": [], "wrong": "it said nothing"}
+        report.commits(len(did.get("did", ())))
+        if wrong := did.get("wrong") or did.get("error"):
+            report.violation(f"at {author.name}: {wrong}, after {did}")
+        elif differences := self._differences():
+            report.violation(f"made at {author.name} ({fault or 'no fault'}): {differences}, after {did['did']}")
+        report.check("mirror")
+
+    def _differences(self) -> Any:
+        """Of the mounts against the plain directory, once there are none, or time is up."""
+        trees, began, waited = [machine.tree for machine in self.machines], time.monotonic(), 0.0
+        while True:
+            found = self.world.children.run("look", "differences", self.plain, *trees)
+            over = self.world.over.wait(LOOK_SECONDS)
+            waited = time.monotonic() - began
+            if found.get("differences") == {} or over:
+                return {}
+            if waited > LIMIT_SECONDS:
+                return found
+
+    def end(self) -> None:
+        for machine in self.machines:
+            machine.end()
+        self.node.stop()
+
+
+def soak(world: World, seconds: float) -> None:
+    """One round at least, however long it takes."""
+    until = time.monotonic() + seconds
+    mirrored = MirroredTree(world)
+    while not world.over.is_set() and not world.report.violations:
+        mirrored.round()
+        print(world.report.line(), flush=True)
+        if time.monotonic() >= until:
+            break
+    mirrored.end()
+
+
+if __name__ == "__main__":
+    if why_not():
+        sys.exit(f"it needs mounts: {why_not()}")
+    sys.exit(run("tests.soak.mirrored_tree", "A tree at two mounts and in a plain directory.", soak, sys.argv[1:]))

@@ -21,6 +21,8 @@ PAUSES_SECONDS: Final = (0.0,) * 9 + (0.05, 0.3, 1.1, 1.6)
 
 Change = Callable[[Path], object]
 """Of a tree; the same of any that is the same."""
+Step = tuple[str, Change]
+"""In words, and what is done."""
 
 
 class Shown(NamedTuple):
@@ -55,10 +57,11 @@ class MirrorSteps:
         draws = [self._write, self._write, self._make, self._link, self._remove, self._remove_tree, self._move]
         draws += [self._move, self._save, self._save, self._append, self._rewrite, self._cut, self._chmod, self._copy]
         for _ in range(steps):
-            drawn = self._dice.choice(draws)()
-            if drawn is None:
+            try:
+                words, change = self._dice.choice(draws)()
+            except LookupError:
+                # There is nothing to do it to.
                 continue
-            words, change = drawn
             came_to = [_came_to(change, tree) for tree in self._trees]
             self.did.append(f"{words}: {came_to[0] or 'done'}")
             assert bool(came_to[0]) == bool(came_to[1]), f"{words}: {came_to[1] or 'done'} in the mount"
@@ -66,53 +69,53 @@ class MirrorSteps:
 
     # What there is to do, and to what. Paths are those within a tree.
 
-    def _write(self) -> tuple[str, Change]:
+    def _write(self) -> Step:
         path, data = self._new(), self._data(0, 1, 100, 5_000, 20_000)
         return f"write {len(data)} B to {path}", lambda tree: _no_link(tree / path).write_bytes(data)
 
-    def _make(self) -> tuple[str, Change]:
+    def _make(self) -> Step:
         path = self._new()
         return f"make directory {path}", lambda tree: (tree / path).mkdir()
 
-    def _link(self) -> tuple[str, Change]:
+    def _link(self) -> Step:
         path, text = self._new(), self._dice.choice(NAMES)
         return f"link {path} to {text}", lambda tree: (tree / path).symlink_to(text)
 
-    def _remove(self) -> tuple[str, Change] | None:
+    def _remove(self) -> Step:
         path = self._any()
-        return path and (f"remove {path}", lambda tree: _remove(tree / path))
+        return f"remove {path}", lambda tree: _remove(tree / path)
 
-    def _remove_tree(self) -> tuple[str, Change] | None:
+    def _remove_tree(self) -> Step:
         path = self._any()
-        return path and (f"remove tree {path}", lambda tree: shutil.rmtree(tree / path))
+        return f"remove tree {path}", lambda tree: shutil.rmtree(tree / path)
 
-    def _move(self) -> tuple[str, Change] | None:
+    def _move(self) -> Step:
         path, new = self._any(), self._new()
-        return path and (f"move {path} to {new}", lambda tree: (tree / path).rename(tree / new))
+        return f"move {path} to {new}", lambda tree: (tree / path).rename(tree / new)
 
-    def _chmod(self) -> tuple[str, Change] | None:
+    def _chmod(self) -> Step:
         path, mode = self._any(), self._dice.choice((0o600, 0o644, 0o700, 0o755))
-        return path and (f"chmod {mode:o} {path}", lambda tree: _no_link(tree / path).chmod(mode))
+        return f"chmod {mode:o} {path}", lambda tree: _no_link(tree / path).chmod(mode)
 
-    def _save(self) -> tuple[str, Change] | None:
+    def _save(self) -> Step:
         path, data = self._file(), self._data(10, 3_000)
-        return path and (f"save {len(data)} B as {path}", lambda tree: _save(tree / path, data))
+        return f"save {len(data)} B as {path}", lambda tree: _save(tree / path, data)
 
-    def _append(self) -> tuple[str, Change] | None:
+    def _append(self) -> Step:
         path, data = self._file(), self._data(4, 4_000)
-        return path and (f"append {len(data)} B to {path}", lambda tree: _put(tree / path, None, data))
+        return f"append {len(data)} B to {path}", lambda tree: _put(tree / path, None, data)
 
-    def _rewrite(self) -> tuple[str, Change] | None:
+    def _rewrite(self) -> Step:
         path, at, data = self._file(), self._dice.choice((0, 10, 5_000)), self._data(9)
-        return path and (f"rewrite {path} at {at}", lambda tree: _put(tree / path, at, data))
+        return f"rewrite {path} at {at}", lambda tree: _put(tree / path, at, data)
 
-    def _cut(self) -> tuple[str, Change] | None:
+    def _cut(self) -> Step:
         path, length = self._file(), self._dice.choice((0, 1, 4_096, 30_000))
-        return path and (f"cut {path} to {length} B", lambda tree: os.truncate(tree / path, length))
+        return f"cut {path} to {length} B", lambda tree: os.truncate(tree / path, length)
 
-    def _copy(self) -> tuple[str, Change] | None:
+    def _copy(self) -> Step:
         path, new = self._file(), self._new()
-        return path and (f"copy {path} to {new}", lambda tree: _copy(tree / path, tree / new))
+        return f"copy {path} to {new}", lambda tree: _copy(tree / path, tree / new)
 
     def _data(self, *lengths: int) -> bytes:
         return self._dice.randbytes(self._dice.choice(lengths))
@@ -122,16 +125,18 @@ class MirrorSteps:
         directories = [path for path in plain.rglob("*") if path.is_dir() and not path.is_symlink()]
         return self._dice.choice(sorted([plain, *directories])).relative_to(plain) / self._dice.choice(NAMES)
 
-    def _any(self) -> Path | None:
+    def _any(self) -> Path:
         return self._drawn(lambda _: True)
 
-    def _file(self) -> Path | None:
+    def _file(self) -> Path:
         return self._drawn(lambda path: path.is_file() and not path.is_symlink())
 
-    def _drawn(self, wanted: Callable[[Path], bool]) -> Path | None:
+    def _drawn(self, wanted: Callable[[Path], bool]) -> Path:
         plain = self._trees[0]
         found = sorted(path.relative_to(plain) for path in plain.rglob("*") if wanted(path))
-        return self._dice.choice(found) if found else None
+        if not found:
+            raise LookupError
+        return self._dice.choice(found)
 
 
 def _came_to(change: Change, tree: Path) -> str:

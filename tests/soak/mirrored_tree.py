@@ -91,12 +91,13 @@ class MirroredTree:
             report.fault(fault)
         for machine in self.machines:
             machine.proxy.loses = 0.0
-        did = json.loads(programs.lines[-1]) if programs.lines else {"did": [], "wrong": "it said nothing"}
-        report.commits(len(did.get("did", ())))
-        if wrong := did.get("wrong") or did.get("error"):
+        said: dict[str, Any] = json.loads(programs.lines[-1]) if programs.lines else {"wrong": "it said nothing"}
+        did: list[str] = said.get("did", [])
+        report.commits(len(did))
+        if wrong := said.get("wrong") or said.get("error"):
             report.violation(f"at {author.name}: {wrong}, after {did}")
         elif differences := self._differences():
-            report.violation(f"made at {author.name} ({fault or 'no fault'}): {differences}, after {did['did']}")
+            report.violation(f"made at {author.name} ({fault or 'no fault'}): {differences}, after {did}")
         report.check("mirror")
 
     def _differences(self) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -202,7 +203,9 @@ def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:
     try:
         ask(mount.home, "push")
     except BudwoodError as error:
-        left = _settled(mount)
+        left = unpushed
+        with suppress(BudwoodError):
+            left = _settled(mount)
         _say_pushed(unpushed, left)
         raise _stays(mount, error, len(left) if isinstance(error, UsageError) else 0) from error
     _say_pushed(unpushed, _settled(mount))

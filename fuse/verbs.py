@@ -180,13 +180,18 @@ class Verbs:
         if name:
             return {"name": name, "lsn": await self.syncing.push(await self._volume(name), new or None)}
         rows = await trio.to_thread.run_sync(self._edge.ls)
-        # What has diverged is none of the others' trouble, nor of the names'.
+        # Some wait for names that others have there, and names for content: so those go before and after. What has
+        # diverged is none of the others' trouble, nor of the names'.
+        names = await self._push_names()
         unpushed = [row["name"] for row in rows if row["unpushed"]]
         pushed, failed = await self._each(unpushed, self.syncing.push, apart=UsageError)
-        names = await self.syncing.push_names() if self._naming.namespace.url() else []
+        names += await self._push_names()
         if failed:
             raise failed[0]
         return {"pushed": pushed, "names": names}
+
+    async def _push_names(self) -> list[str]:
+        return await self.syncing.push_names() if self._naming.namespace.url() else []
 
     async def pull(self, name: str = "") -> Any:
         await self.settle()

@@ -175,8 +175,9 @@ class _Merge:
         self.locks: list[Lock] = []
 
     def _asked_meanwhile(self, store: str) -> dict[str, KnownRecord]:
-        """What the remote has bound for this home to files that programs have removed, or replaced, since they were
-        sent: such a push doesn't hold the lock of the names, whose outcome isn't recorded yet. It is nobody else's."""
+        """What the remote has bound for this home to files that programs have removed, or replaced, since it was asked:
+        a push of content doesn't hold the lock of the names, and what came of this one isn't recorded yet.
+        """
         targets = {record.target for record in self.records.values()}
         rows: dict[str, KnownRecord] = {}
         for asked in self.names.asked():

@@ -174,7 +174,8 @@ class _Round:
         """A directory after what lies below it: whoever pulls in between would take it for one still in use."""
         dropped = [row for row in self.rows.values() if row.dropped]
         for row in sorted(dropped, key=lambda row: row.name, reverse=True):
-            if not emptied and len(self.mirror.at_and_below(row.name)) > 1:
+            is_directory = row.attributes.kind == "directory"
+            if is_directory and not emptied and len(self.mirror.at_and_below(row.name)) > 1:
                 continue
             key = self.called.get(row.name)
             if key is None or self.records[key].is_alias:

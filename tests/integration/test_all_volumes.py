@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -126,6 +127,21 @@ def test_volumes_are_pushed_beside_one_another(
         for number in range(AT_ONCE + 2):
             user.sql_made(f"v{number}")
         assert user.ok("push", "--all").endswith(f"of {AT_ONCE + 2} volumes\n")
+
+
+@needs_fuse
+def test_a_new_file_in_the_place_of_one_that_was_renamed_is_pushed_with_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving_process(tmp_path / "store") as address, mounted(tmp_path, "--no-sync", remote=address) as mount:
+        (mount.directory / "f").write_bytes(b"first")
+        user = Command(capsys, mount.home, address)
+        user.ok("push", "--all")
+        (mount.directory / "f").rename(mount.directory / "g")
+        (mount.directory / "f").write_bytes(b"second")
+        assert user.ok("push", "--all") == "pushed 1 commit of 1 volume\n"
+        other = Command(capsys, tmp_path / "other", address)
+        assert {row["name"] for row in json.loads(other.ok("ls", "--remote", "--json"))} == {"f", "g"}
 
 
 @needs_fuse

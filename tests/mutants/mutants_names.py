@@ -516,7 +516,7 @@ MUTANTS: Final = (
     Mutant(
         "names: a directory is removed there before what is moved out of it",
         "sync/names_push.py",
-        "            if not emptied and len(self.mirror.at_and_below(row.name)) > 1:\n",
+        "            if is_directory and not emptied and len(self.mirror.at_and_below(row.name)) > 1:\n",
         "            if False:\n",
         (WATCHED, "-k", "moved_out"),
     ),

@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from ..volume.errors import BudwoodError, Full, Unavailable
@@ -25,6 +24,9 @@ def for_each(doing: str, names: Sequence[str], work: Callable[[str, Step], T]) -
 
     Raises what ended it; or, after all of them, an error that says how many failed.
     """
+    # A command of one volume doesn't wait for it to be loaded.
+    from concurrent.futures import ThreadPoolExecutor
+
     ended = threading.Event()
     done: list[T] = []
     failed = 0

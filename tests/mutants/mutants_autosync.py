@@ -64,6 +64,20 @@ MUTANTS: Final = (
         (AUTOSYNC, "-k", "mount_comes_first"),
     ),
     Mutant(
+        "autosync: what has just come into use takes another's poll",
+        "sync/poll_slots.py",
+        "            return now - self._wanted.setdefault(vid, now) >= _PATIENCE_SECONDS\n",
+        "            return True\n",
+        ("tests/unit/test_poll_slots.py",),
+    ),
+    Mutant(
+        "autosync: each of thousands takes a poll from the one before",
+        "sync/poll_slots.py",
+        " or self._is_outdone(vid):\n",
+        ":\n",
+        ("tests/unit/test_poll_slots.py",),
+    ),
+    Mutant(
         "autosync: each volume has a long poll",
         "sync/poll_slots.py",
         "            if len(self._held) >= self._most:\n",

@@ -132,16 +132,16 @@ def rekey(
     if not holders:
         raise Call("say which keys open it from here on: --key FILE, --passphrase FILE")
     with closing(context.edge()) as edge:
-        chosen, plain = _chosen(edge, ["*"] if everything else names or []), list[str]()
+        chosen = _chosen(edge, ["*"] if everything else names or [])
 
-        def rekey_one(name: str, _: Step) -> None:
+        def rekey_one(name: str, _: Step) -> str:
+            """Its name, or "" where it is none that is encrypted."""
             listed = chosen[name]
             remote, vid = on_remote(edge, name) if listed is None else (edge.connection().remote, listed)
             told = _header(remote, vid)
             if not told:
                 if listed is not None:
-                    plain.append(name)
-                    return
+                    return ""
                 raise BadInput(
                     f"{name} isn't encrypted: with a key at hand, `budwood export {name} FILE` and "
                     "`budwood import FILE NEW` make a volume of it that is"
@@ -150,14 +150,18 @@ def rekey(
             keys = VolumeKeys.opened(EncryptionHeader.parse(told), (*keyring().holders, *holders))
             header = keys.rewrapped(*holders, new_data_key=new_data_key).header
             remote.ask(REKEY, RekeyRequest(vid.raw, encryption=header.encoded(), before=digest_of(told)))
-            say(f"{name} opens with {count_of(len(holders), 'key')} from here on, and no other")
+            return name
 
-        for_each("rekeying", list(chosen), rekey_one)
+        def tell(name: str) -> None:
+            if name:
+                say(f"{name} opens with {count_of(len(holders), 'key')} from here on, and no other")
+
+        rekeyed = for_each("rekeying", list(chosen), rekey_one, tell)
         if of_names:
             edge.connection().remote.call(partial(rekey_names, holders=holders))
             say(f"names open with {count_of(len(holders), 'key')} from here on, and no other")
-    if len(plain) == len(chosen) and not of_names:
-        say(f"nothing to rekey: none of {count_of(len(plain), 'volume')} is encrypted")
+    if not any(rekeyed) and not of_names:
+        say(f"nothing to rekey: none of {count_of(len(chosen), 'volume')} is encrypted")
 
 
 GROUP: Final[dict[str, Callable[..., None]]] = {"key": key, "show": show, "rekey": rekey}

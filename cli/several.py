@@ -18,9 +18,12 @@ _AT_ONCE: Final = 8
 T = TypeVar("T")
 
 
-def for_each(doing: str, names: Sequence[str], work: Callable[[str, Step], T]) -> list[T]:
-    """What came of each that didn't fail, in order. `work` tells its second argument how far it has come, as it would
-    tell a bar: there it ends when the command is interrupted. `doing` is what the bar of all says.
+def for_each(
+    doing: str, names: Sequence[str], work: Callable[[str, Step], T], tell: Callable[[T], object] = lambda _: None
+) -> list[T]:
+    """What came of each that didn't fail, in order; `tell` hears of it in that order, too. `work` tells its second
+    argument how far it has come, as it would tell a bar: there it ends when the command is interrupted. `doing` is what
+    the bar of all says.
 
     Raises what ended it; or, after all of them, an error that says how many failed.
     """
@@ -43,7 +46,9 @@ def for_each(doing: str, names: Sequence[str], work: Callable[[str, Step], T]) -
         try:
             for number, (name, result) in enumerate(zip(names, results, strict=True), 1):
                 try:
-                    done.append(result.result())
+                    came_to = result.result()
+                    done.append(came_to)
+                    tell(came_to)
                 except (Unavailable, Full):
                     raise
                 except BudwoodError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
@@ -64,8 +64,9 @@ def push(
 
 def _push_all(context: Context) -> None:
     with closing(context.edge()) as edge:
-        mount, before = context.running(), _unpushed(edge)
-        if before and not any(row["remote"] for row in edge.ls()):
+        mount, rows = context.running(), edge.ls()
+        before = _unpushed(rows)
+        if before and not any(row["remote"] for row in rows):
             # Raises if none is given either.
             edge.connection()
         try:
@@ -74,7 +75,7 @@ def _push_all(context: Context) -> None:
             else:
                 for_each("pushing", list(before), lambda name, step: edge.volume_here(name).push(progress=step))
         finally:
-            pushed = before.keys() - _unpushed(edge).keys()
+            pushed = before.keys() - _unpushed(edge.ls()).keys()
             if pushed:
                 commits = count_of(sum(before[name] for name in pushed), "commit")
                 say(f"pushed {commits} of {count_of(len(pushed), 'volume')}")
@@ -82,9 +83,9 @@ def _push_all(context: Context) -> None:
         say("nothing to push")
 
 
-def _unpushed(edge: Edge) -> dict[str, int]:
+def _unpushed(rows: list[dict[str, Any]]) -> dict[str, int]:
     """Commits by volume."""
-    return {row["name"]: row["unpushed"] for row in edge.ls() if row["unpushed"]}
+    return {row["name"]: row["unpushed"] for row in rows if row["unpushed"]}
 
 
 def pull(

@@ -178,9 +178,10 @@ class _Merge:
         """What the remote has bound for this home to files that programs have removed, or replaced, since it was asked:
         a push of content doesn't hold the lock of the names, and what came of this one isn't recorded yet.
         """
-        targets = {record.target for record in self.records.values()}
         rows: dict[str, KnownRecord] = {}
-        for asked in self.names.asked():
+        all_asked = self.names.asked()
+        targets = {record.target for record in self.records.values()} if all_asked else set[bytes]()
+        for asked in all_asked:
             request, entry = asked.request, self.there.get(asked.request.name)
             if request.op != "bind" or asked.store != store or request.target in targets:
                 continue

@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,16 @@ from .report import Report
 from .world import World
 
 PROGRESS_SECONDS: Final = 10.0
+
+
+def play_rounds(world: World, play_one: Callable[[], None], seconds: float) -> None:
+    """One round at least, however long it takes; none after a violation."""
+    until = time.monotonic() + seconds
+    while not world.over.is_set() and not world.report.violations:
+        play_one()
+        print(world.report.line(), flush=True)
+        if time.monotonic() >= until:
+            return
 
 
 def run(module: str, description: str, soak: Callable[[World, float], None], arguments: list[str]) -> int:

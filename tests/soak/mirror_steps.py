@@ -46,6 +46,10 @@ def _shown(path: Path) -> Shown:
     return Shown("file", stat.S_IMODE(mode), path.read_bytes().hex())
 
 
+class NothingThere(Exception):
+    """To do a step to."""
+
+
 class MirrorSteps:
     def __init__(self, dice: random.Random, plain: Path, mount: Path) -> None:
         self._dice = dice
@@ -59,8 +63,7 @@ class MirrorSteps:
         for _ in range(steps):
             try:
                 words, change = self._dice.choice(draws)()
-            except LookupError:
-                # There is nothing to do it to.
+            except NothingThere:
                 continue
             came_to = [_came_to(change, tree) for tree in self._trees]
             self.did.append(f"{words}: {came_to[0] or 'done'}")
@@ -135,7 +138,7 @@ class MirrorSteps:
         plain = self._trees[0]
         found = sorted(path.relative_to(plain) for path in plain.rglob("*") if wanted(path))
         if not found:
-            raise LookupError
+            raise NothingThere
         return self._dice.choice(found)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 from ..mounts import why_not
 from ..waits import LIMIT_SECONDS
 from .children import COMMAND, Child, detach
-from .command import run
+from .command import play_rounds, run
 from .proxy import Proxy
 from .restarted_node import NodeActor
 from .world import World
@@ -102,14 +102,12 @@ class MirroredTree:
 
     def _differences(self) -> Any:
         """Of the mounts against the plain directory, once there are none, or time is up."""
-        trees, began, waited = [machine.tree for machine in self.machines], time.monotonic(), 0.0
+        trees, until = [machine.tree for machine in self.machines], time.monotonic() + LIMIT_SECONDS
         while True:
             found = self.world.children.run("look", "differences", self.plain, *trees)
-            over = self.world.over.wait(LOOK_SECONDS)
-            waited = time.monotonic() - began
-            if found.get("differences") == {} or over:
+            if found.get("differences") == {} or self.world.over.wait(LOOK_SECONDS):
                 return {}
-            if waited > LIMIT_SECONDS:
+            if time.monotonic() > until:
                 return found
 
     def end(self) -> None:
@@ -119,14 +117,8 @@ class MirroredTree:
 
 
 def soak(world: World, seconds: float) -> None:
-    """One round at least, however long it takes."""
-    until = time.monotonic() + seconds
     mirrored = MirroredTree(world)
-    while not world.over.is_set() and not world.report.violations:
-        mirrored.round()
-        print(world.report.line(), flush=True)
-        if time.monotonic() >= until:
-            break
+    play_rounds(world, mirrored.round, seconds)
     mirrored.end()
 
 

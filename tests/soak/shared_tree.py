@@ -15,14 +15,13 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any, Final
 
 from ..mounts import why_not
 from ..waits import LIMIT_SECONDS
 from .children import COMMAND, Child, detach
-from .command import run
+from .command import play_rounds, run
 from .proxy import Proxy
 from .restarted_node import NodeActor
 from .tree_steps import words
@@ -118,14 +117,8 @@ class SharedTree:
 
 
 def soak(world: World, seconds: float) -> None:
-    """One round at least, however long it takes."""
-    until = time.monotonic() + seconds
     shared = SharedTree(world)
-    while not world.over.is_set() and not world.report.violations:
-        shared.round()
-        print(world.report.line(), flush=True)
-        if time.monotonic() >= until:
-            break
+    play_rounds(world, shared.round, seconds)
     shared.end()
 
 

@@ -22,7 +22,7 @@ _BLOCK: Final = 512
 class Node:
     """Not in the tree (`parent` is None): unlinked, and alive only while someone has it open or remembers it."""
 
-    __slots__ = ("_stored", "atime", "ctime", "gid", "id", "ino", "lookups", "mode", "mtime", "name", "parent", "uid")
+    __slots__ = ("atime", "ctime", "gid", "id", "ino", "lookups", "mode", "mtime", "name", "parent", "stored", "uid")
 
     def __init__(self, ino: int, attributes: Attributes) -> None:
         self.ino = ino
@@ -35,7 +35,8 @@ class Node:
         self.set_attributes(attributes)
 
     def set_attributes(self, attributes: Attributes) -> None:
-        self._stored = attributes
+        self.stored = attributes
+        """As its name told them last."""
         self.mode = attributes.mode
         self.uid = attributes.uid
         self.gid = attributes.gid
@@ -47,7 +48,7 @@ class Node:
     def attributes(self) -> Attributes:
         """As they are kept with the name."""
         return msgspec.structs.replace(
-            self._stored,
+            self.stored,
             mode=self.mode,
             uid=self.uid,
             gid=self.gid,

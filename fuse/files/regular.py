@@ -90,6 +90,8 @@ class File(Node):
         "image",
         "services",
         "sidecars",
+        "unread",
+        "untold",
         "vid",
         "writeback",
     )
@@ -107,6 +109,10 @@ class File(Node):
         self.sidecars: tuple[Sidecar, ...] = ()
         self.dated = False
         """Whether its time was set since it was written last."""
+        self.untold = False
+        """Whether its name doesn't tell yet of what was committed here."""
+        self.unread = False
+        """Whether nobody has opened it since others told its time, which then is that of the content to come, too."""
         self.held_mtime: int | None = None
         """What is shown in place of the time for a moment after a database's commit: it may commit a thousand times a
         second, and so often the kernel is not told that a time has moved.
@@ -183,6 +189,7 @@ class File(Node):
                     self._sent_back = False
                     break
             await trio.sleep(PAUSE_SECONDS)
+        self.unread = False
         handle = Handle(writable=writable, blind=blind)
         self.handles = (*self.handles, handle)
         if self._hiding is not None:
@@ -194,7 +201,7 @@ class File(Node):
         """Another process has committed, and who opens the file is quicker than home_watch.py: by the length that the
         kernel knows, a program would read as much of the new content as there was of the old, and append in its midst.
         """
-        self.touch()
+        self._touch_for_others()
         if not self._sent_back:
             # The kernel asks for its length and comes again. It does so once: whoever it sends then has to be let in.
             self._sent_back = True
@@ -330,6 +337,7 @@ class File(Node):
             if self.sidecars and self.held_mtime is None:
                 self.held_mtime = self.mtime
             self.touch()
+        self.untold = True
         self.services.touched(self)
 
     async def invalidate(self) -> None:
@@ -353,7 +361,7 @@ class File(Node):
                 image.note_moved(image.known_volume.local.peek())
             else:
                 image.swap()
-            self.touch()
+            self._touch_for_others()
             await self.services.invalidate(self)
             return True
 
@@ -385,7 +393,14 @@ class File(Node):
     def note_moved(self, head: Head) -> None:
         """Someone else has moved the volume while nobody has it open here. The caller has the kernel forget it."""
         self.image.note_moved(head)
-        self.touch()
+        self._touch_for_others()
+
+    def _touch_for_others(self) -> None:
+        """The content is another: nobody who has read it finds it with the time that it had."""
+        if self.unread:
+            self.ctime = time.time_ns()
+        else:
+            self.touch()
 
     def shows(self, head: Head) -> bool:
         """Whether what is shown is this state, or will be in a moment by this process's own doing."""

@@ -389,6 +389,7 @@ class Naming:
                 return
             if node.id or not isinstance(node, Directory):
                 await self._change(lambda: self.namespace.set_attributes(path, attributes), node)
+                node.stored = attributes
                 return
             try:
                 await self._record(node)
@@ -405,10 +406,14 @@ class Naming:
     async def store_attributes(self) -> None:
         async with self._lock:
             unstored, self._unstored = self._unstored, set()
-            named = [file for file in unstored if file.parent is not None]
-            told = {file.path: file.attributes for file in named}
+            told = {file: file.attributes for file in unstored if file.parent is not None}
+            for file in unstored:
+                file.untold = False
             if told:
-                await self._change(lambda: self.namespace.set_attributes_of(told), *named)
+                by_name = {file.path: attributes for file, attributes in told.items()}
+                await self._change(lambda: self.namespace.set_attributes_of(by_name), *told)
+                for file, attributes in told.items():
+                    file.stored = attributes
         for file in unstored:
             if file.held_mtime is not None:
                 file.held_mtime = None
@@ -439,6 +444,7 @@ class Naming:
         """Raises AlreadyExists."""
         path, attributes = directory.path, directory.attributes
         self.tree.identify(directory, await self._change(lambda: self.namespace.make_directory(path, attributes)))
+        directory.stored = attributes
 
     def _child(self, parent: Directory, name: str) -> Node:
         node = parent.children.get(name)

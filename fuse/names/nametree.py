@@ -50,6 +50,10 @@ class Tree:
         """Directories that nothing makes one any more, but for programs that expect them still."""
         self._made: list[Directory] = []
         """Directories that names below them made."""
+        self._stirred: set[Directory] = set()
+        """Those in which others changed names."""
+        self._dated: dict[Directory, int] = {}
+        """Those of which others told a time, and that: what they changed in them they did before."""
         self.nodes: dict[int, Node] = {}
         """By inode number: those that are in the tree, and those that someone knows still."""
         self._named: dict[bytes, Node] = {}
@@ -166,11 +170,13 @@ class Tree:
         if isinstance(standing, Directory):
             self.identify(standing, entry.id)
             standing.set_attributes(self._attributes(entry.attributes))
+            self._dated[standing] = standing.mtime
             self.services.background.start_soon(forget_attributes, standing)
             return standing
         if standing is not None:
             self._hide(standing)
         directory = Directory(self.number(), self._attributes(entry.attributes))
+        self._dated[directory] = directory.mtime
         self.add(parent, name, directory, entry.id, told=True)
         return directory
 
@@ -205,6 +211,8 @@ class Tree:
         """
         self.hidden.clear()
         self._made.clear()
+        self._stirred.clear()
+        self._dated.clear()
         told = {entry.name: entry for entry in look.entries}
         wanted = dict(told)
         astray: list[Node] = []
@@ -229,6 +237,12 @@ class Tree:
         for name in [name for name in self.hidden if name in told and self.find(name) is None]:
             del self.hidden[name]
             self._take_told(told[name])
+        for directory in self._stirred:
+            directory.touch()
+        for directory, mtime in self._dated.items():
+            directory.mtime = mtime
+        for directory in self._stirred:
+            self.services.background.start_soon(forget_attributes, directory)
 
     def _move(self, astray: list[Node], wanted: dict[str, Entry]) -> list[Directory]:
         """Take what has another name there, or none, from its place; a file gets the one that is `wanted` for it. The
@@ -244,6 +258,7 @@ class Tree:
                 left.append(node)
             elif node.parent is not None:
                 left.append(node.parent)
+                self._stirred.add(node.parent)
                 entry = elsewhere.get(node.vid) if isinstance(node, File) else None
                 if isinstance(node, File) and entry is not None and _is_still(node, entry):
                     # Kept from being discarded until it has its new place.
@@ -261,6 +276,7 @@ class Tree:
         taken = self.take(entry)
         # A directory that stands is never forgotten: programs that work in it would lose their way to it.
         if taken is not None and taken is not standing and taken.parent is not None:
+            self._stirred.add(taken.parent)
             forget_entry(taken.parent, taken.name)
 
     def _detach(self, node: Node) -> None:
@@ -279,15 +295,25 @@ class Tree:
         parent.add(name, file)
         self.identify(file, entry.id)
         self._take_attributes(file, entry)
+        self._stirred.add(parent)
         forget_entry(parent, name)
         return True
 
     def _take_attributes(self, node: Node, entry: Entry) -> None:
-        attributes = self._attributes(entry.attributes)
-        if (attributes.mode, attributes.uid, attributes.gid) != (node.mode, node.uid, node.gid) or (
-            entry.attributes.mtime_ns > node.mtime
-        ):
-            node.set_attributes(attributes)
+        told, known = self._attributes(entry.attributes), node.stored
+        is_dated = told.mtime_ns != known.mtime_ns and told.ctime_ns > known.ctime_ns
+        if isinstance(node, File) and node.untold:
+            is_dated = False
+        elif told.mtime_ns > node.mtime:
+            is_dated = True
+        if is_dated or (told.mode, told.uid, told.gid) != (known.mode, known.uid, known.gid):
+            mtime = told.mtime_ns if is_dated else node.mtime
+            node.set_attributes(told)
+            node.mtime = mtime
+            if isinstance(node, Directory) and is_dated:
+                self._dated[node] = mtime
+            if isinstance(node, File) and is_dated:
+                node.unread = not node.open_handles
             self.services.background.start_soon(forget_attributes, node)
 
     def orphan(self, file: File) -> None:

@@ -6,18 +6,24 @@ it has to come to in the mount.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import shutil
+import sqlite3
 import stat
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
 NAMES: Final = ("x", "y", "z", "a name ü", "w.txt", "w.txt~")
+DATABASES: Final = ("d.db", "e.db")
 PAUSES_SECONDS: Final = (0.0,) * 9 + (0.05, 0.3, 1.1, 1.6)
 """Between two steps: those that a mount pushes while the next is on its way are among them."""
+DATED_SECONDS: Final = 1_000_000_000
+"""A time before that was given by a step; others are of the moment."""
 
 Change = Callable[[Path], object]
 """Of a tree; the same of any that is the same."""
@@ -29,7 +35,9 @@ class Shown(NamedTuple):
     kind: str
     mode: int
     content: str
-    """A file's bytes, in hexadecimal digits, or a link's text."""
+    """A file's bytes, in hexadecimal digits, the sum of many, or a link's text."""
+    dated: int = 0
+    """The time that a step gave a file, in seconds."""
 
 
 def shown(tree: Path) -> dict[str, Shown]:
@@ -38,12 +46,19 @@ def shown(tree: Path) -> dict[str, Shown]:
 
 
 def _shown(path: Path) -> Shown:
-    mode = path.lstat().st_mode
+    found = path.lstat()
+    mode, dated = found.st_mode, int(found.st_mtime) if found.st_mtime < DATED_SECONDS else 0
     if stat.S_ISLNK(mode):
         return Shown("link", 0, str(path.readlink()))
     if stat.S_ISDIR(mode):
+        # Its time moves with what is in it at that mount alone.
         return Shown("directory", stat.S_IMODE(mode), "")
-    return Shown("file", stat.S_IMODE(mode), path.read_bytes().hex())
+    content = path.read_bytes()
+    return Shown("file", stat.S_IMODE(mode), content.hex() if len(content) < 100_000 else _sum(content), dated)
+
+
+def _sum(content: bytes) -> str:
+    return f"{len(content)} B, {hashlib.sha256(content).hexdigest()}"
 
 
 class NothingThere(Exception):
@@ -54,12 +69,15 @@ class MirrorSteps:
     def __init__(self, dice: random.Random, plain: Path, mount: Path) -> None:
         self._dice = dice
         self._trees = plain, mount
+        for tree in self._trees:
+            tree.mkdir(exist_ok=True)
         self.did: list[str] = []
 
     def run(self, steps: int) -> None:
         """Raises AssertionError of a step that doesn't come to the same."""
         draws = [self._write, self._write, self._make, self._link, self._remove, self._remove_tree, self._move]
         draws += [self._move, self._save, self._save, self._append, self._rewrite, self._cut, self._chmod, self._copy]
+        draws += [self._date, self._grow, self._hold, self._hold, self._query, self._query]
         for _ in range(steps):
             try:
                 words, change = self._dice.choice(draws)()
@@ -120,6 +138,46 @@ class MirrorSteps:
         path, new = self._file(), self._new()
         return f"copy {path} to {new}", lambda tree: _copy(tree / path, tree / new)
 
+    def _date(self) -> Step:
+        path, seconds = self._any(), self._dice.randrange(1, DATED_SECONDS)
+        return f"date {path} {seconds}", lambda tree: os.utime(_no_link(tree / path), (seconds, seconds))
+
+    def _grow(self) -> Step:
+        path, at, data = self._file(), self._dice.choice((40_000, 3_000_000)), self._data(7)
+        return f"put {len(data)} B at {at} of {path}", lambda tree: _put(tree / path, at, data)
+
+    def _hold(self) -> Step:
+        path, data, length = self._file(), self._data(6, 9_000), self._dice.choice((None, 0, 5_000))
+        words, meanwhile = self._dice.choice([self._move, self._remove, self._save, self._append, self._chmod])()
+
+        def change(tree: Path) -> None:
+            with (tree / path).open("r+b") as file:
+                try:
+                    meanwhile(tree)
+                finally:
+                    if length is not None:
+                        file.truncate(length)
+                    file.seek(0, os.SEEK_END)
+                    file.write(data)
+
+        return f"hold {path}, {words}, cut to {length}, append {len(data)} B", change
+
+    def _query(self) -> Step:
+        path = self._new().with_name(self._dice.choice(DATABASES))
+        mode, value = self._dice.choice(("wal", "delete")), self._data(10, 10_000).hex()
+        undone = self._dice.random() < 0.3
+
+        def change(tree: Path) -> None:
+            with closing(sqlite3.connect(_no_link(tree / path), isolation_level=None, timeout=60)) as db:
+                db.execute(f"pragma journal_mode = {mode}").fetchall()
+                db.execute("create table if not exists t (value text)")
+                db.execute("begin immediate")
+                db.execute("insert into t values (?)", [value])
+                db.execute("delete from t where rowid % 5 = 0")
+                db.execute("rollback" if undone else "commit")
+
+        return f"{'undo ' if undone else ''}{mode} query of {len(value)} B to {path}", change
+
     def _data(self, *lengths: int) -> bytes:
         return self._dice.randbytes(self._dice.choice(lengths))
 
@@ -145,7 +203,7 @@ class MirrorSteps:
 def _came_to(change: Change, tree: Path) -> str:
     try:
         change(tree)
-    except (OSError, shutil.Error) as error:
+    except (OSError, shutil.Error, sqlite3.Error) as error:
         return type(error).__name__
     return ""
 

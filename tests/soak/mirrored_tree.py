@@ -2,9 +2,9 @@
 
     python -m tests.soak.mirrored_tree --minutes 10 [--seed 7]
 
-Round after round programs write, save, rename and remove at one mount, as fast as they do, and the same in a plain
-directory (mirror_steps.py); either mount may be killed meanwhile, or a link swallow answers. Then the mounts have their
-time.
+Round after round programs write, save, rename, query and remove at one mount, as fast as they do, and the same in a
+plain directory (mirror_steps.py); or at both, each in a directory of its own. Meanwhile either mount or the node may be
+killed, links be cut, or swallow answers; or the mount is left behind the last step. Then the mounts have their time.
 
 What must hold, each a violation otherwise: no step comes to something else in the mount than in the plain directory;
 and in the end both mounts show what that holds, byte by byte, with its modes, and nothing beside it.
@@ -22,12 +22,15 @@ from ..mounts import why_not
 from ..waits import LIMIT_SECONDS
 from .children import COMMAND, Child, detach
 from .command import play_rounds, run
-from .proxy import Proxy
+from .proxy import Network, Proxy
 from .restarted_node import NodeActor
 from .world import World
 
 MOST_STEPS: Final = 30
+FAULTS: Final = ("answers swallowed", "links cut", "node killed", "author killed", "author left", "other killed")
 LOSES: Final = 0.1
+BOTH: Final = 0.3
+"""Of the rounds: each mount has an author, in a directory of its own."""
 LOOK_SECONDS: Final = 0.3
 
 
@@ -56,10 +59,17 @@ class Machine:
         detach(self.tree)
         self._mount = self._mounted()
 
-    def end(self) -> None:
+    def leave(self) -> None:
+        self._end()
+        self._mount = self._mounted()
+
+    def _end(self) -> None:
         if self._world.children.end(self._mount, signal.SIGTERM) != 0:
             self._world.report.violation(f"{self.name} did not end well")
         detach(self.tree)
+
+    def end(self) -> None:
+        self._end()
         self.proxy.close()
 
 
@@ -75,30 +85,46 @@ class MirroredTree:
     def round(self) -> None:
         report, dice = self.world.report, self._dice
         author, other = dice.sample(self.machines, 2)
-        fault = dice.choice(["", "", "answers swallowed", "author killed", "other killed"])
+        fault = dice.choice(["", "", *FAULTS])
+        both = fault != "other killed" and dice.random() < BOTH
         for machine in self.machines:
             machine.proxy.loses = LOSES if fault == "answers swallowed" else 0.0
-        steps = str(dice.randint(1, MOST_STEPS))
-        seed = str(dice.randrange(1 << 32))
-        programs = self.world.children.program("steps", "mirror-steps", seed, steps, self.plain, author.tree)
-        if fault == "other killed":
+            machine.proxy.state = Network.CUT if fault == "links cut" else Network.PASS
+        programs = [self._program(author, "left"), self._program(other, "right")] if both else [self._program(author)]
+        if fault in {"other killed", "node killed"}:
             self.world.rest(dice.uniform(0.1, 2.0))
-            other.kill()
-        self.world.children.end(programs)
+            other.kill() if fault == "other killed" else self.node.kill()
+        for program in programs:
+            self.world.children.end(program)
         if fault == "author killed":
             author.kill()
+        if fault == "author left":
+            author.leave()
         if fault:
             report.fault(fault)
         for machine in self.machines:
-            machine.proxy.loses = 0.0
-        said: dict[str, Any] = json.loads(programs.lines[-1]) if programs.lines else {"wrong": "it said nothing"}
-        did: list[str] = said.get("did", [])
+            machine.proxy.loses, machine.proxy.state = 0.0, Network.PASS
+        did, wrong = self._said(programs)
         report.commits(len(did))
-        if wrong := said.get("wrong") or said.get("error"):
+        if wrong:
             report.violation(f"at {author.name}: {wrong}, after {did}")
         elif differences := self._differences():
             report.violation(f"made at {author.name} ({fault or 'no fault'}): {differences}, after {did}")
         report.check("mirror")
+
+    def _program(self, machine: Machine, part: str = "") -> Child:
+        seed, steps = self._dice.randrange(1 << 32), self._dice.randint(1, MOST_STEPS)
+        trees = self.plain / part, machine.tree / part
+        return self.world.children.program(f"{machine.name}-steps", "mirror-steps", seed, steps, *trees)
+
+    def _said(self, programs: list[Child]) -> tuple[list[str], str]:
+        """What they did, and what came to something else."""
+        did, wrong = [], []
+        for program in programs:
+            said: dict[str, Any] = json.loads(program.lines[-1]) if program.lines else {"wrong": "it said nothing"}
+            did += [f"{program.name}: {step}" for step in said.get("did", [])]
+            wrong += [each for each in (said.get("wrong"), said.get("said")) if each]
+        return did, "; ".join(wrong)
 
     def _differences(self) -> Any:
         """Of the mounts against the plain directory, once there are none, or time is up."""

@@ -51,6 +51,11 @@ class NodeActor:
                 self._start()
             self._world.report.fault(f"node {fault}")
 
+    def kill(self) -> None:
+        assert self._child is not None
+        self._world.children.end(self._child, signal.SIGKILL)
+        self._start()
+
     def settle(self) -> None:
         """Without faults: it serves."""
         if self._child is None or not self._child.lives:

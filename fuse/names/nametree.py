@@ -301,7 +301,7 @@ class Tree:
 
     def _take_attributes(self, node: Node, entry: Entry) -> None:
         told, known = self._attributes(entry.attributes), node.stored
-        is_dated = told.mtime_ns != known.mtime_ns and told.ctime_ns > known.ctime_ns
+        is_dated = told.mtime_ns != known.mtime_ns and told.ctime_ns >= known.ctime_ns
         if isinstance(node, File) and node.untold:
             is_dated = False
         elif told.mtime_ns > node.mtime:

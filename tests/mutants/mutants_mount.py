@@ -18,6 +18,7 @@ MOUNT_BYTES: Final = "tests/integration/test_mount_bytes.py"
 MOUNT_ROOM: Final = "tests/integration/test_mount_room.py"
 MOUNT_OTHERS: Final = "tests/integration/test_mount_others.py"
 MOUNT_TREE: Final = "tests/property/test_mount_tree.py"
+MOUNT_TIMES: Final = "tests/integration/test_mount_times.py"
 MOUNT_COMMAND: Final = "tests/integration/test_mount_command.py"
 WAL_DAMAGED: Final = "tests/fault/test_wal_damaged.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
@@ -513,5 +514,47 @@ MUTANTS: Final = (
         "            if self.options.sync and self.namespace.url():\n",
         "            if self.options.sync and not self.options.past and self.namespace.url():\n",
         (MOUNT_COMMAND, "-k", "new_home"),
+    ),
+    Mutant(
+        "content that was on its way has the time that the old content was read with",
+        "fuse/files/regular.py",
+        "        self.unread = False\n        handle",
+        "        handle",
+        (MOUNT_TIMES, "-k", "new_content"),
+    ),
+    Mutant(
+        "content that comes has the time of its arrival, though the name has told another",
+        "fuse/names/nametree.py",
+        "                node.unread = not node.open_handles\n",
+        "                node.unread = False\n",
+        (MOUNT_TIMES, "-k", "writer_says or set_back"),
+    ),
+    Mutant(
+        "a time that was set back is not taken",
+        "fuse/names/nametree.py",
+        "        is_dated = told.mtime_ns != known.mtime_ns and told.ctime_ns >= known.ctime_ns\n",
+        "        is_dated = told.mtime_ns > known.mtime_ns and told.ctime_ns >= known.ctime_ns\n",
+        (MOUNT_TIMES, "-k", "set_back"),
+    ),
+    Mutant(
+        "a directory stands still while others change names in it",
+        "fuse/names/nametree.py",
+        "            directory.touch()\n",
+        "            pass\n",
+        (MOUNT_TIMES, "-k", "moves_with"),
+    ),
+    Mutant(
+        "the kernel isn't told that a directory has moved",
+        "fuse/names/nametree.py",
+        "            self.services.background.start_soon(forget_attributes, directory)\n",
+        "            pass\n",
+        (MOUNT_TIMES, "-k", "moves_with"),
+    ),
+    Mutant(
+        "a directory that was packed at a time is of the moment at which it was unpacked elsewhere",
+        "fuse/names/nametree.py",
+        "            directory.mtime = mtime\n",
+        "            pass\n",
+        (MOUNT_TIMES, "-k", "packed"),
     ),
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+import msgspec
 import pyfuse3
 import pytest
 import trio
@@ -42,8 +43,13 @@ STEPS: Final = 60
 NAMES: Final = ("a", "b", "a/b", "a/c", "b/c", "a/b/c", "c/d/e")
 CONTEXT: Final[Any] = SimpleNamespace(uid=os.getuid(), gid=os.getgid(), pid=0, umask=0)
 
-Shape = dict[str, tuple[str, object, int]]
-"""By path: the kind, what it leads to, the mode."""
+DATED_NS: Final = 1_000
+"""A time before that was given."""
+LATER_NS: Final = 2_000_000_000_000_000_000
+"""Whatever is changed of a name is changed after this."""
+
+Shape = dict[str, tuple[str, object, int, int]]
+"""By path: the kind, what it leads to, the mode, the time that it was given, if any."""
 Known = dict[tuple[int, str], int]
 """What a kernel that has looked everywhere knows: the inode of each name in each directory."""
 
@@ -58,12 +64,14 @@ def nodes(directory: Directory) -> Iterator[Node]:
 def shape(tree: Tree) -> Shape:
     found: Shape = {}
     for node in nodes(tree.root):
+        dated = node.mtime if node.mtime < DATED_NS else 0
         if isinstance(node, File):
-            found[node.path] = ("file", node.vid, node.mode)
+            found[node.path] = ("file", node.vid, node.mode, dated)
         elif isinstance(node, Link):
-            found[node.path] = ("link", node.target, node.mode)
+            found[node.path] = ("link", node.target, node.mode, dated)
         else:
-            found[node.path] = ("directory", bool(node.id), node.mode if node.id else 0)
+            # Its time moves with what is in it.
+            found[node.path] = ("directory", bool(node.id), node.mode if node.id else 0, 0)
     return found
 
 
@@ -77,6 +85,7 @@ class Schedule:
         self.forgotten: set[tuple[int, str]] = set()
         self.own: set[tuple[int, str]] = set()
         """Names that the kernel knows of, since what it asked for changed them."""
+        self.changes = 0
         self.naming = self._mounted()
         self.known = self._look_everywhere()
 
@@ -173,6 +182,7 @@ class Schedule:
             lambda: edge.rm(some, discard=True),
             lambda: edge.volume(some),
             lambda: self._set_mode(names, some, mode),
+            lambda: self._date(names, some),
         ]
         with suppress(BudwoodError):
             # There is no such name, or there is one already.
@@ -183,6 +193,13 @@ class Schedule:
         if entry is not None:
             of_kind = stat.S_IFMT(entry.attributes.mode)
             names.set_attributes(name, _attributes(of_kind | mode, link=entry.attributes.link))
+
+    def _date(self, names: Namespace, name: str) -> None:
+        entry, self.changes = names.entry(name), self.changes + 1
+        if entry is not None:
+            given = self.random.randrange(DATED_NS)
+            dated = msgspec.structs.replace(entry.attributes, mtime_ns=given, ctime_ns=LATER_NS + self.changes)
+            names.set_attributes(name, dated)
 
     def _push_away(self) -> None:
         self.away.push()

@@ -173,6 +173,7 @@ class Operations(pyfuse3.Operations):
         node = self._node(inode)
         if fields.update_size:
             await self._resize(node, attr.st_size, fh)
+        before = node.attributes
         if fields.update_mode:
             node.mode = stat.S_IFMT(node.mode) | stat.S_IMODE(attr.st_mode)
         if fields.update_uid:
@@ -188,7 +189,13 @@ class Operations(pyfuse3.Operations):
         told = fields.update_mode or fields.update_uid or fields.update_gid or fields.update_atime
         if told or (fields.update_mtime and not fields.update_size):
             node.ctime = time.time_ns()
-            await self._naming.keep_attributes(node)
+            try:
+                await self._naming.keep_attributes(node)
+            except BaseException:
+                node.show_attributes(before)
+                if isinstance(node, File):
+                    node.dated = False
+                raise
         return entry_of(node, known=_is_known(node))
 
     @guarded

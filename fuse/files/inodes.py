@@ -37,6 +37,9 @@ class Node:
     def set_attributes(self, attributes: Attributes) -> None:
         self.stored = attributes
         """As its name told them last."""
+        self.show_attributes(attributes)
+
+    def show_attributes(self, attributes: Attributes) -> None:
         self.mode = attributes.mode
         self.uid = attributes.uid
         self.gid = attributes.gid

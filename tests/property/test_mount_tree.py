@@ -255,12 +255,13 @@ class Schedule:
         await self.naming.rename(above, own, parent, name, 0)
 
     async def _chmod(self, node: Node) -> None:
-        before = node.mode
+        before = node.attributes
         node.mode = stat.S_IFMT(node.mode) | self.random.choice((0o700, 0o770))
         try:
             await self.naming.keep_attributes(node)
-        except pyfuse3.FUSEError:
-            node.mode = before
+        except (BudwoodError, pyfuse3.FUSEError):
+            node.show_attributes(before)
+            raise
 
     # What is to hold
 

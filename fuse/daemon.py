@@ -106,11 +106,7 @@ def start(command: list[str], home: Path, environment: Mapping[str, str], *, pas
         process.returncode = 0
         return Started(0, line.rstrip("\n"))
     status = process.wait()
-    how = f"with status {status}" if status >= 0 else f"by signal {-status}"
-    return Started(
-        status if status > 0 else 1,
-        _last_words(log) or f"budwood: the mount process ended {how} before it served: look at {log}",
-    )
+    return Started(status if status > 0 else 1, _last_words(log) or _told_nowhere(status, log))
 
 
 def _fresh_log(own: Path) -> Path:
@@ -118,6 +114,13 @@ def _fresh_log(own: Path) -> Path:
     if log.exists():
         log.replace(own / f"{LOG}.1")
     return log
+
+
+def _told_nowhere(status: int, log: Path) -> str:
+    if not os.statvfs(log.parent).f_bavail:
+        return f"budwood: no room left on the disk of {log.parent}: make room, then try again"
+    how = f"with status {status}" if status >= 0 else f"by signal {-status}"
+    return f"budwood: the mount process ended {how} before it served: look at {log}"
 
 
 def _last_words(log: Path) -> str:

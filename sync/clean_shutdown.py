@@ -62,9 +62,12 @@ def write_stamp(data: Path, found: Stamp) -> None:
     """Leave word that `found` is sound. What can't be written is doubted, no more."""
     temporary = data.with_name(f".{_STAMP}.{os.getpid()}")
     with suppress(OSError):
-        with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-            file.write(msgspec.json.encode(found))
-        os.replace(temporary, data.with_name(_STAMP))
+        try:
+            with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+                file.write(msgspec.json.encode(found))
+            os.replace(temporary, data.with_name(_STAMP))
+        except OSError:
+            temporary.unlink(missing_ok=True)
 
 
 def is_in_use(data: Path) -> bool:

@@ -31,6 +31,7 @@ from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable
 from ..volume.ids import ClientId, check_utf8
 from . import clean_shutdown, home_permissions
 from .afterfork import ForkSafeLock, forgets
+from .ballast import Ballast
 from .clean_shutdown import NOTHING
 from .commit_journal import MAX_BYTES as JOURNAL_BYTES
 from .commit_journal import CommitJournal
@@ -112,6 +113,8 @@ class Environment:
         self._verified: tuple[int, dict[bytes, int]] = 0, {}
         self._updates = 0
         self._look_at, self._patience = _LOOK_EVERY, 1
+        self._ballast = Ballast(self.path)
+        self._making_room = threading.local()
         self.compacts = False
         """Whoever closes it makes the file as short as can be, however long that takes."""
         self.has_room = True
@@ -288,7 +291,9 @@ class Environment:
             except lmdb.MapResizedError:
                 self._grow(0)
             except lmdb.Error as error:
-                raise translate(error, self.data_path) from error
+                found = translate(error, self.data_path)
+                if not (isinstance(found, Full) and self._makes_room and self._ballast.drop()):
+                    raise found from error
         else:
             raise Full(f"the local store at {self.path} can't grow any further")
         if durable:
@@ -315,6 +320,24 @@ class Environment:
         self._patience = min(2 * self._patience, _LOOK_EVERY) if is_due else 1
         self._look_at = self._updates + (self._patience if is_due else _LOOK_EVERY)
         self.has_room = not is_due
+        self._lay_ballast()
+
+    def _lay_ballast(self) -> None:
+        with suppress(OSError):
+            self._ballast.lay(os.path.getsize(self.data_path))
+
+    @contextmanager
+    def making_room(self) -> Generator[None]:
+        """What this thread changes within makes room in the end, and may use what the home keeps for that."""
+        before, self._making_room.now = self._makes_room, True
+        try:
+            yield
+        finally:
+            self._making_room.now = before
+
+    @property
+    def _makes_room(self) -> bool:
+        return getattr(self._making_room, "now", False)
 
     @contextmanager
     def own_change(self) -> Generator[None]:
@@ -437,6 +460,7 @@ class Environment:
             self._keeper.journal.close()
         self._env = self._tables = self._keeper = None
         self._lock = threading.RLock()
+        self._making_room = threading.local()
 
     def _grow(self, size_bytes: int) -> None:
         with self._lock:
@@ -472,6 +496,7 @@ class Environment:
                     raise
                 if not self.read_only:
                     clean_shutdown.remove_stamp(self.data_path)
+                    self._lay_ballast()
             return self._env, self._tables
 
     def _open_journal(self, *, is_alone: bool, was_left: bool) -> Keeper:

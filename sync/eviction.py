@@ -86,8 +86,9 @@ class PageCache:
 
         with self._environment.view() as txn:
             same = self.limit_bytes(txn) == limit_bytes
-        if not same and self._environment.update(put):
-            self.evict()
+        with self._environment.making_room():
+            if not same and self._environment.update(put):
+                self.evict()
         self.note(limit_bytes)
 
     def check_fits(self, size_bytes: int) -> None:
@@ -114,8 +115,9 @@ class PageCache:
         with self._environment.view() as txn:
             if not self.limit_bytes(txn):
                 return
-        while self._environment.update(self.make_room):
-            pass
+        with self._environment.making_room():
+            while self._environment.update(self.make_room):
+                pass
 
     def make_room(self, txn: Txn, saved: tuple[bytes, dict[int, bytes]] = (b"", {})) -> int:
         """As far as one transaction goes; how many pages went. Not those that were `saved` by it, of this volume,

@@ -267,7 +267,8 @@ class Namespace:
                 raise NotFound(f"there is no {name!r} here")
             names.retire(record)
 
-        self._change(change)
+        with self._environment.making_room():
+            self._change(change)
 
     def sweep(self, vid: VolumeId | bytes | None = None) -> None:
         """Drop the content of a removed file; without an id, of all of them. What someone writes or syncs right now is

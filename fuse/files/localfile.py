@@ -53,6 +53,8 @@ class LocalFile:
             self._make_room(end)
         write_all(self.fd, data, offset)
         self.size = max(self.size, end)
+        # Where no room could be made, none is later made over what was written.
+        self._room = max(self._room, end)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)

@@ -21,7 +21,7 @@ import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyfuse3
 import trio
@@ -39,6 +39,8 @@ from .sidecar import Sidecar
 from .transitions import Event
 from .wal_tail import Wal
 from .writeback import PATIENCE_SECONDS, PAUSE_SECONDS, Writeback
+
+_RETRY_SECONDS: Final = 2.0
 
 
 class Services(ImageServices, Protocol):
@@ -83,6 +85,7 @@ class File(Node):
     __slots__ = (
         "_here",
         "_hiding",
+        "_is_retried",
         "_sent_back",
         "dated",
         "handles",
@@ -90,6 +93,7 @@ class File(Node):
         "image",
         "services",
         "sidecars",
+        "unlinked",
         "unread",
         "untold",
         "vid",
@@ -118,6 +122,9 @@ class File(Node):
         second, and so often the kernel is not told that a time has moved.
         """
         self._here = here
+        self.unlinked = False
+        """Whether a program took its name away: what it holds is worth nothing once nobody has it open."""
+        self._is_retried = False
         self._hiding: trio.Event | None = None
         self._sent_back = False
         """Whether who came to open it last was told to look it up again."""
@@ -251,7 +258,7 @@ class File(Node):
     async def close(self, handle: Handle) -> None:
         """Never raises: nobody would hear of it."""
         try:
-            if handle.wrote:
+            if handle.wrote and not self.unlinked:
                 await self.writeback.act(Event.CLOSE)
         except (BudwoodError, OSError, pyfuse3.FUSEError) as error:
             log.error("%s: what was written last is not committed: %s", self.path, error)
@@ -271,8 +278,11 @@ class File(Node):
             try:
                 cached = await self._abandon()
             except (BudwoodError, OSError) as error:
-                # What was written stays, and so does the -wal: the next close tries again.
-                log.error("%s can't be let go: %s", self.path, error)
+                # What was written stays, and so does the -wal; and the view, for which the store keeps what it shows.
+                if not self._is_retried:
+                    log.error("%s can't be let go, and is tried again: %s", self.path, error)
+                    self._is_retried = True
+                    self.services.background.start_soon(self._let_go_later)
                 return
             if self.open_handles:
                 return
@@ -281,6 +291,12 @@ class File(Node):
             # Its length and time, too: whoever looks before anyone opens it is told by the kernel.
             await self.services.invalidate(self)
         await self.services.released(self)
+
+    async def _let_go_later(self) -> None:
+        while self._is_abandoned:
+            await trio.sleep(_RETRY_SECONDS)
+            await self.let_go()
+        self._is_retried = False
 
     async def finish(self) -> None:
         """The mount ends. Raises what keeps a -wal from being taken over."""
@@ -291,7 +307,7 @@ class File(Node):
 
     async def _abandon(self) -> bool:
         """Whether the kernel's pages are still good."""
-        cached = await self.writeback.abandon()
+        cached = await self.writeback.abandon(in_vain=self.unlinked)
         wal = self.wal
         # One that is parted from it stays beside it, as on any disk, unless nobody can find it any more.
         stays = {each for each in self.sidecars if wal is not None and wal.parted and wal.in_use and each.stands_beside}

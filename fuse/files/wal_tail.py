@@ -30,12 +30,19 @@ from typing import Final
 
 import trio
 
-from ...sqlite.wal import FRAME_HEADER_SIZE, WAL_HEADER_SIZE, WalCommit, WalHeader, WalReader
+from ...sqlite.wal import (
+    FRAME_HEADER_SIZE,
+    WAL_HEADER_SIZE,
+    WalCommit,
+    WalHeader,
+    WalReader,
+    parse_wal_header,
+)
 from ...sync.overlay import Overlay
 from ...sync.tables import Head
 from ...sync.volume import Volume
 from ...volume import faults
-from ...volume.errors import BudwoodError, Busy, Unavailable
+from ...volume.errors import BudwoodError, Busy, Corrupt, Unavailable, Unsupported
 from ...volume.pageset import PageSet
 from ..requests.background import Background
 from ..requests.guarded import log
@@ -152,12 +159,18 @@ class Wal:
         end = offset + len(data)
         if not offset:
             self._written = 0
-        if not self._frame_bytes:
-            if end < WAL_HEADER_SIZE:
-                return
-            self._frame_bytes = FRAME_HEADER_SIZE + int.from_bytes(self.file.read(8, 4))
-        self._find_commit(offset, end)
+        if offset < WAL_HEADER_SIZE:
+            self._frame_bytes = self._measured()
+        if self._frame_bytes:
+            self._find_commit(offset, end)
         self._written = max(self._written, end)
+
+    def _measured(self) -> int:
+        """The bytes of a frame; 0 without a header that holds, when SQLite takes the log for empty."""
+        try:
+            return FRAME_HEADER_SIZE + parse_wal_header(self.file.read(0, WAL_HEADER_SIZE)).page_size
+        except (Corrupt, Unsupported):
+            return 0
 
     def _advance(self, end: int) -> None:
         if end > self._end:
@@ -271,7 +284,7 @@ class Wal:
 
     def part(self, head: Head) -> Write:
         """What makes file and -wal parted, in the transaction after which the volume is what the file's own bytes are;
-        `head` is that of the volume then. While `alone`.
+        `head` is that of the volume then. While `alone`, and in use.
         """
         header = self._reader.header
         assert header is not None, "what is in use has a header"
@@ -295,7 +308,7 @@ class Wal:
         """They were parted when an earlier mount ended, or died. Raises Unsupported."""
         self._taken = self._commits = len(list(self._reader.commits()))
         self._end = self.file.size = max(WAL_HEADER_SIZE, self._reader.end_bytes)
-        self._frame_bytes = FRAME_HEADER_SIZE + int.from_bytes(self.file.read(8, 4))
+        self._frame_bytes = self._measured()
         self._written = self._end
         self.stand(parted)
 

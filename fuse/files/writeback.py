@@ -210,10 +210,11 @@ class Writeback:
             case _:
                 pass
 
-    async def abandon(self) -> bool:
-        """Nobody has it open any more; the caller holds the gate. Whether the kernel's pages are still good."""
+    async def abandon(self, *, in_vain: bool = False) -> bool:
+        """Nobody has it open any more; the caller holds the gate. Whether the kernel's pages are still good. `in_vain`:
+        nobody will ever see what was written."""
         cached = True
-        match ACTS[self.state, Event.ABANDON]:
+        match Act.ROLL_BACK if in_vain and self.wal is None else ACTS[self.state, Event.ABANDON]:
             case Act.COMMIT:
                 await self._commit(Durability.ORDERED)
             case Act.PART:

@@ -19,8 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from ...sync.ballast import Ballast
 from ...sync.file_locks import FileLock
 from ...sync.home_permissions import make_home, make_private_dir, open_private
+from ...sync.lmdb_errors import NO_ROOM
 from ...volume.errors import Busy
 from .checks import already, is_mounted
 from .mount_client import LOCK, PAST, SOCKET, STATE, folder, stated_in
@@ -47,15 +49,25 @@ def hold_home(home: Path, directory: Path, options: Mapping[str, Any], *, past: 
     }
     with _lock_past(home, directory) if past else _lock(home):
         try:
-            fresh = own / f"{STATE}.new"
-            with open(open_private(fresh, os.O_WRONLY | os.O_TRUNC), "w") as file:
-                file.write(json.dumps(state) + "\n")
-            fresh.replace(own / STATE)
+            try:
+                _say(own, state)
+            except OSError as error:
+                # Programs may want to remove something, and come by the mount.
+                if error.errno not in NO_ROOM or not Ballast(home / "store").drop():
+                    raise
+                _say(own, state)
             yield
         finally:
             (own / STATE).unlink(missing_ok=True)
         if past:
             shutil.rmtree(own)
+
+
+def _say(own: Path, state: Mapping[str, Any]) -> None:
+    fresh = own / f"{STATE}.new"
+    with open(open_private(fresh, os.O_WRONLY | os.O_TRUNC), "w") as file:
+        file.write(json.dumps(state) + "\n")
+    fresh.replace(own / STATE)
 
 
 def make_folder(home: Path, past: Path | None) -> Path:

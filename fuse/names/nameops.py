@@ -23,7 +23,7 @@ from ...sync.edge import Edge
 from ...sync.namespace import Look, Namespace
 from ...sync.tables import Head
 from ...sync.volume import Volume
-from ...volume.errors import AlreadyExists, BudwoodError
+from ...volume.errors import AlreadyExists, BudwoodError, StoreError
 from ...volume.ids import check_name
 from ..files.image import Image
 from ..files.inodes import Directory, Link, Node
@@ -303,16 +303,26 @@ class Naming:
     def _lose(self, node: Node) -> None:
         if isinstance(node, File):
             self.tree.orphan(node)
+            node.unlinked = True
         self.tree.drop(node)
 
     async def sweep(self, file: File) -> None:
         """An unlinked file was closed for the last time."""
         if file.parent is None and not file.stale and not file.open_handles and file.volume is not None:
-            await trio.to_thread.run_sync(self.namespace.sweep, file.vid)
+            await self._sweep(file)
 
     async def _after_unlink(self, node: Node) -> None:
         if isinstance(node, File) and not node.open_handles:
-            await trio.to_thread.run_sync(self.namespace.sweep, node.vid)
+            # It may not have been let go when it was closed.
+            await node.let_go()
+            await self._sweep(node)
+
+    async def _sweep(self, file: File) -> None:
+        try:
+            await trio.to_thread.run_sync(self.namespace.sweep, file.vid)
+        except StoreError as error:
+            # It is gone for programs; its content goes when the next mount starts.
+            log.error("what was removed takes up room still: %s", error)
 
     # Renaming
 
@@ -443,7 +453,13 @@ class Naming:
     async def _record(self, directory: Directory) -> None:
         """Raises AlreadyExists."""
         path, attributes = directory.path, directory.attributes
-        self.tree.identify(directory, await self._change(lambda: self.namespace.make_directory(path, attributes)))
+
+        def record() -> bytes:
+            # It may stand in the way of a removal.
+            with self.edge.environment.making_room():
+                return self.namespace.make_directory(path, attributes)
+
+        self.tree.identify(directory, await self._change(record))
         directory.stored = attributes
 
     def _child(self, parent: Directory, name: str) -> Node:

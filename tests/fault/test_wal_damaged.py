@@ -194,3 +194,27 @@ def test_a_wal_that_ended_well_leaves_nothing_to_tell(tmp_path: Path) -> None:
         assert mount.ask("about")["notices"] == []
         assert rows(mount) == list(range(9))
         assert list((mount.home / "mount" / "tallies").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [bytes(9_000), bytes(32) + b"\1" * 9_000, bytes(8) + b"\0\0\x10\0" + bytes(20) + b"\1" * 9_000, b"\xff" * 9_000],
+    ids=["zeros", "zeros at first", "a page size alone", "ones"],
+)
+def test_what_is_no_log_stands_in_nobody_s_way(tmp_path: Path, garbage: bytes) -> None:
+    """SQLite takes it for empty; so does whoever writes the database as a file."""
+    with mounted(tmp_path, "--no-sync") as mount:
+        path = mount.directory / "a.db"
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("CREATE TABLE t(x)")
+        with path.open("r+b", buffering=0) as file, Path(f"{path}-wal").open("wb", buffering=0) as wal:
+            wal.write(garbage)
+            file.seek(0, os.SEEK_END)
+            file.write(b"beyond")
+            os.fsync(file.fileno())
+        assert path.read_bytes()[-6:] == b"beyond"
+        mount.kill()
+        mount.start()
+        assert path.read_bytes()[-6:] == b"beyond"
+        with closing(sqlite3.connect(path)) as db:
+            assert db.execute("SELECT count(*) FROM t").fetchone() == (0,)

@@ -4,32 +4,37 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
+import lmdb
 import msgspec
 import pytest
 
 import budwood
 from budwood.sync import eviction, free_room
+from budwood.sync.ballast import BALLAST_BYTES, Ballast
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.free_room import room, runs
+from budwood.sync.namespace import Namespace
 from budwood.sync.recency import open_recency
 from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.tables import Head, SyncLease, VolumeRecord
 from budwood.sync.volume import Volume
 from budwood.vfs import register
 from budwood.volume.byte_sizes import bytes_in
-from budwood.volume.errors import BadInput, Unavailable
+from budwood.volume.errors import BadInput, Full, Unavailable
 from budwood.volume.pageset import span
 from budwood.volume.protocols import Durability
 
@@ -322,6 +327,54 @@ def test_on_a_full_disk_commits_stop_and_reads_go_on_and_a_limit_makes_room(
         write(volume, {1: b"-1."})
         assert read(volume, 1, 2, 2000) == [-1, 2, 2000]
         assert volume.push() == "2"
+
+
+class FullOnce:
+    """LMDB's environment, whose next transactions that write find no room, as many as are left."""
+
+    def __init__(self, env: lmdb.Environment, left: int) -> None:
+        self.left = left
+        self._env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def begin(self, *arguments: Any, write: bool = False, **more: Any) -> Any:
+        if write and self.left:
+            self.left -= 1
+            error: Any = lmdb.DiskError("no room")
+            error.code = errno.ENOSPC
+            raise error
+        begin: Any = self._env.begin
+        return begin(*arguments, write=write, **more)
+
+
+@pytest.mark.parametrize("is_laid", [True, False])
+@pytest.mark.parametrize("change", ["a removed name", "a removed volume", "a limit", "a new volume"])
+def test_what_makes_room_and_nothing_else_may_use_the_ballast(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, change: str, is_laid: bool
+) -> None:
+    environment = edge.environment
+    ballast = environment.path / "ballast"
+    for name in ("v", "w"):
+        edge.create(name)
+    if is_laid:
+        Ballast(environment.path).lay(4 * BALLAST_BYTES)
+        assert ballast.stat().st_blocks * 512 >= BALLAST_BYTES
+    changes: dict[str, Callable[[], object]] = {
+        "a removed name": lambda: Namespace(edge).remove("v"),
+        "a removed volume": lambda: edge.rm("w", discard=True),
+        "a limit": lambda: environment.cache.set_limit(MIB),
+        "a new volume": lambda: edge.create("x"),
+    }
+    monkeypatch.setattr(environment, "_env", FullOnce(environment.handle, 1))
+    if is_laid and change != "a new volume":
+        changes[change]()
+        assert not ballast.exists()
+    else:
+        with pytest.raises(Full):
+            changes[change]()
+        assert ballast.exists() == is_laid
 
 
 def test_a_home_that_was_removed_while_it_was_open_is_closed_without_a_word(tmp_path: Path) -> None:

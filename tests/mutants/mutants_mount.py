@@ -20,6 +20,8 @@ MOUNT_OTHERS: Final = "tests/integration/test_mount_others.py"
 MOUNT_TREE: Final = "tests/property/test_mount_tree.py"
 MOUNT_TIMES: Final = "tests/integration/test_mount_times.py"
 MOUNT_COMMAND: Final = "tests/integration/test_mount_command.py"
+ROOM: Final = "tests/integration/test_room.py"
+FULL_DISK: Final = "tests/fault/test_full_disk.py"
 WAL_DAMAGED: Final = "tests/fault/test_wal_damaged.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
@@ -516,18 +518,67 @@ MUTANTS: Final = (
         (MOUNT_COMMAND, "-k", "new_home"),
     ),
     Mutant(
+        "room for a -wal that couldn't be made is made later, over what was written",
+        "fuse/files/localfile.py",
+        "        self._room = max(self._room, end)\n",
+        "",
+        ("tests/unit/test_mount_local_file.py",),
+    ),
+    Mutant(
+        "a -wal whose header doesn't hold is taken for a log",
+        "fuse/files/wal_tail.py",
+        "            return FRAME_HEADER_SIZE + parse_wal_header(self.file.read(0, WAL_HEADER_SIZE)).page_size\n",
+        "            return FRAME_HEADER_SIZE + int.from_bytes(self.file.read(8, 4))\n",
+        (WAL_DAMAGED, "-k", "no_log"),
+    ),
+    Mutant(
+        "what an unlinked file held holds on to the store",
+        "fuse/names/nameops.py",
+        "            await node.let_go()\n",
+        "",
+        (FULL_DISK, "-k", "mount"),
+    ),
+    Mutant(
+        "on a full disk no name can be removed",
+        "sync/namespace.py",
+        "        with self._environment.making_room():\n            self._change(change)\n",
+        "        self._change(change)\n",
+        (ROOM, "-k", "ballast"),
+    ),
+    Mutant(
+        "on a full disk no volume can be removed",
+        "sync/volume_lifecycle.py",
+        "    with environment.making_room(), local.sync_lock()",
+        "    with local.sync_lock()",
+        (FULL_DISK, "-k", "relieved"),
+    ),
+    Mutant(
+        "whatever writes uses up the ballast",
+        "sync/environment.py",
+        "isinstance(found, Full) and self._makes_room and self._ballast.drop()",
+        "isinstance(found, Full) and self._ballast.drop()",
+        (ROOM, "-k", "ballast"),
+    ),
+    Mutant(
+        "a mode that couldn't be kept is shown",
+        "fuse/operations.py",
+        "                node.show_attributes(before)\n",
+        "",
+        ("tests/unit/test_mount_attributes.py",),
+    ),
+    Mutant(
         "content that was on its way has the time that the old content was read with",
         "fuse/files/regular.py",
         "        self.unread = False\n        handle",
         "        handle",
-        (MOUNT_TIMES, "-k", "new_content"),
+        (MOUNT_TREE, "-k", "old_content"),
     ),
     Mutant(
         "content that comes has the time of its arrival, though the name has told another",
         "fuse/names/nametree.py",
         "                node.unread = not node.open_handles\n",
         "                node.unread = False\n",
-        (MOUNT_TIMES, "-k", "writer_says or set_back"),
+        (MOUNT_TREE, "-k", "old_content"),
     ),
     Mutant(
         "a time that was set back is not taken",
@@ -555,6 +606,6 @@ MUTANTS: Final = (
         "fuse/names/nametree.py",
         "            directory.mtime = mtime\n",
         "            pass\n",
-        (MOUNT_TIMES, "-k", "packed"),
+        (MOUNT_TREE, "-k", "filled_and_dated"),
     ),
 )

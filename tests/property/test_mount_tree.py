@@ -99,7 +99,14 @@ class Schedule:
 
     def _tree(self) -> Tree:
         background = SimpleNamespace(start_soon=_nobody_hears)
-        services: Any = SimpleNamespace(background=background, read_only=False, touched=_nobody_hears)
+        services: Any = SimpleNamespace(
+            background=background,
+            read_only=False,
+            touched=_nobody_hears,
+            opening=_nobody_waits,
+            released=_nobody_waits,
+            invalidate=_nobody_waits,
+        )
         return Tree(services, (os.getuid(), os.getgid()))
 
     def _look_everywhere(self) -> Known:
@@ -166,6 +173,42 @@ class Schedule:
         namespace.look = look  # type: ignore[method-assign]
         await self._refresh()
         assert self.naming.tree.file_of(file.vid) is file
+
+    async def dated_and_opened(self, *, opens: bool) -> None:
+        """Others tell a file's time, and then its content comes."""
+        self.others.make_file("a", _attributes(stat.S_IFREG | 0o600))
+        await self._refresh()
+        file = self.naming.tree.find("a")
+        assert isinstance(file, File)
+        self._date(self.others, "a")
+        await self._refresh()
+        told = file.mtime
+        assert told < DATED_NS
+        await self.naming.bring(file)
+        if opens:
+            await file.close(await file.open(writable=False))
+        file.note_moved(file.image.known_volume.local.peek())
+        assert (file.mtime == told) != opens
+
+    async def packed(self) -> None:
+        """Others fill a directory and date it, all in one change of names."""
+        self.others.make_directory("a", _attributes(stat.S_IFDIR | 0o700))
+        await self._refresh()
+        directory = self.naming.tree.find("a")
+        assert isinstance(directory, Directory)
+        for name in ("a/b", "a/c"):
+            self.others.make_file(name, _attributes(stat.S_IFREG | 0o600))
+            await self._refresh()
+            assert directory.mtime > DATED_NS
+        self.others.remove("a/b")
+        self.others.make_directory("a/d", _attributes(stat.S_IFDIR | 0o700))
+        self._date(self.others, "a/d")
+        self.others.make_file("a/d/e", _attributes(stat.S_IFREG | 0o600))
+        self._date(self.others, "a")
+        await self._refresh()
+        inner = self.naming.tree.find("a/d")
+        assert inner is not None
+        assert max(directory.mtime, inner.mtime) < DATED_NS
 
     # What others do
 
@@ -299,6 +342,10 @@ def _nobody_hears(*_: object) -> None:
     pass
 
 
+async def _nobody_waits(*_: object) -> None:
+    pass
+
+
 def _attributes(mode: int, link: str = "") -> Attributes:
     return Attributes(mode=mode, uid=os.getuid(), gid=os.getgid(), link=link)
 
@@ -336,3 +383,20 @@ def test_what_a_program_renamed_and_others_renamed_back_has_its_old_name(
 def test_a_file_that_comes_in_while_the_names_are_looked_at_stays(schedule_of: Callable[[int], Schedule]) -> None:
     schedule = schedule_of(0)
     trio.run(schedule.bring_while_looking)
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_content_comes_with_the_time_that_was_told_unless_the_old_content_was_read_by_then(
+    schedule_of: Callable[[int], Schedule], opens: bool
+) -> None:
+    schedule = schedule_of(0)
+
+    async def run() -> None:
+        await schedule.dated_and_opened(opens=opens)
+
+    trio.run(run)
+
+
+def test_a_directory_that_was_filled_and_dated_has_that_time(schedule_of: Callable[[int], Schedule]) -> None:
+    schedule = schedule_of(0)
+    trio.run(schedule.packed)

@@ -119,7 +119,8 @@ class MirroredTree:
 
     def _said(self, programs: list[Child]) -> tuple[list[str], str]:
         """What they did, and what came to something else."""
-        did, wrong = [], []
+        did: list[str] = []
+        wrong: list[str] = []
         for program in programs:
             said: dict[str, Any] = json.loads(program.lines[-1]) if program.lines else {"wrong": "it said nothing"}
             did += [f"{program.name}: {step}" for step in said.get("did", [])]

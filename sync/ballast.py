@@ -1,0 +1,54 @@
+"""Ballast: room on the disk that a home keeps for what makes room.
+
+LMDB writes anew whatever it changes, so that on a full disk nothing could be removed, either. So beside the store lies
+a file that holds nothing. Where a removal finds no room it goes, and the removal is tried again; it is laid again when
+the disk has room to spare.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+BALLAST_BYTES: Final = 1 << 20
+_TO_SPARE: Final = 16
+"""The disk has so many times as much free before it is laid."""
+_MOST: Final = 4
+"""The store is so many times as long before it is."""
+
+
+class Ballast:
+    """That of the store in this folder. For any thread, and any process of the home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "ballast"
+
+    def lay(self, store_bytes: int) -> None:
+        """Unless it lies there, the store is small, or the disk has no room to spare."""
+        if store_bytes < _MOST * BALLAST_BYTES or self.path.exists():
+            return
+        # What can't be laid now is at the next look.
+        with suppress(OSError):
+            disk = os.statvfs(self.path.parent)
+            if disk.f_bavail * disk.f_frsize >= _TO_SPARE * BALLAST_BYTES:
+                self._write()
+
+    def _write(self) -> None:
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, BALLAST_BYTES)
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+
+    def drop(self) -> bool:
+        """Whether it lay there."""
+        try:
+            self.path.unlink()
+        except OSError:
+            return False
+        return True

@@ -379,7 +379,7 @@ class Operations(pyfuse3.Operations):
     @changing
     async def flush(self, fh: FileHandleT) -> None:
         found = self._files.get(fh)
-        if found is not None and found[1].wrote:
+        if found is not None and found[1].wrote and not found[0].unlinked:
             await found[0].writeback.act(Event.CLOSE)
             found[1].wrote = False
 

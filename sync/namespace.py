@@ -270,10 +270,11 @@ class Namespace:
         with self._environment.making_room():
             self._change(change)
 
-    def sweep(self, vid: VolumeId | bytes | None = None) -> None:
-        """Drop the content of a removed file; without an id, of all of them. What someone writes or syncs right now is
-        left to the next sweep.
+    def sweep(self, vid: VolumeId | bytes | None = None) -> bool:
+        """Drop the content of a removed file; without an id, of all of them. Whether nothing is left to another sweep,
+        as what someone writes or syncs right now is. Raises Full.
         """
+        is_done = True
         if vid is not None:
             gone = [vid if isinstance(vid, VolumeId) else VolumeId(vid)]
         else:
@@ -281,8 +282,11 @@ class Namespace:
         for one in gone:
             try:
                 self._edge.drop_gone(one)
-            except (Busy, NotFound):
+            except Busy:
+                is_done = False
+            except NotFound:
                 continue
+        return is_done
 
     def adopt(self, name: str) -> Volume:
         """The volume of that name; a file of the remote becomes a volume here, without its pages. Raises NotFound,

@@ -44,6 +44,7 @@ LONGEST_NAME: Final = 255
 
 _ADOPTIONS: Final = 16
 """Volumes that come in at once."""
+_SWEEP_SECONDS: Final = 5.0
 _TELL_SECONDS: Final = 0.3
 """Before a push, which waits for a second of quiet."""
 
@@ -82,6 +83,8 @@ class Naming:
         self._lock = QuickLock()
         self._unflushed = False
         self._unstored: set[File] = set()
+        self._unswept: set[bytes] = set()
+        """Volumes without a name whose content couldn't be dropped yet."""
         self._coming: dict[File, trio.Event] = {}
         """Files whose volumes are being asked for."""
         self._adoptions = trio.CapacityLimiter(_ADOPTIONS)
@@ -309,20 +312,36 @@ class Naming:
     async def sweep(self, file: File) -> None:
         """An unlinked file was closed for the last time."""
         if file.parent is None and not file.stale and not file.open_handles and file.volume is not None:
-            await self._sweep(file)
+            await self.drop_content(file.vid)
 
     async def _after_unlink(self, node: Node) -> None:
         if isinstance(node, File) and not node.open_handles:
             # It may not have been let go when it was closed.
             await node.let_go()
-            await self._sweep(node)
+            await self.drop_content(node.vid)
 
-    async def _sweep(self, file: File) -> None:
+    async def drop_content(self, vid: bytes) -> None:
+        """Of a file that has no name any more, and that nobody has open; as soon as it can be done."""
+        if await self._is_swept(vid):
+            return
+        if not self._unswept:
+            self.tree.services.background.start_soon(self._sweep_later)
+        self._unswept.add(vid)
+
+    async def _sweep_later(self) -> None:
+        while self._unswept:
+            await trio.sleep(_SWEEP_SECONDS)
+            for vid in list(self._unswept):
+                if await self._is_swept(vid):
+                    self._unswept.discard(vid)
+
+    async def _is_swept(self, vid: bytes) -> bool:
         try:
-            await trio.to_thread.run_sync(self.namespace.sweep, file.vid)
+            return await trio.to_thread.run_sync(self.namespace.sweep, vid)
         except StoreError as error:
-            # It is gone for programs; its content goes when the next mount starts.
+            # For programs it is gone.
             log.error("what was removed takes up room still: %s", error)
+            return False
 
     # Renaming
 

@@ -170,13 +170,11 @@ class Tree:
         if isinstance(standing, Directory):
             self.identify(standing, entry.id)
             standing.set_attributes(self._attributes(entry.attributes))
-            self._dated[standing] = standing.mtime
             self.services.background.start_soon(forget_attributes, standing)
             return standing
         if standing is not None:
             self._hide(standing)
         directory = Directory(self.number(), self._attributes(entry.attributes))
-        self._dated[directory] = directory.mtime
         self.add(parent, name, directory, entry.id, told=True)
         return directory
 
@@ -274,6 +272,8 @@ class Tree:
     def _take_told(self, entry: Entry) -> None:
         standing = self.find(entry.name)
         taken = self.take(entry)
+        if isinstance(taken, Directory):
+            self._dated[taken] = taken.mtime
         # A directory that stands is never forgotten: programs that work in it would lose their way to it.
         if taken is not None and taken is not standing and taken.parent is not None:
             self._stirred.add(taken.parent)
@@ -301,11 +301,11 @@ class Tree:
 
     def _take_attributes(self, node: Node, entry: Entry) -> None:
         told, known = self._attributes(entry.attributes), node.stored
-        is_dated = told.mtime_ns != known.mtime_ns and told.ctime_ns >= known.ctime_ns
+        is_news = told.mtime_ns != known.mtime_ns and told.ctime_ns >= known.ctime_ns
+        is_dated = is_news or told.mtime_ns > node.mtime
         if isinstance(node, File) and node.untold:
+            # It was written here after that.
             is_dated = False
-        elif told.mtime_ns > node.mtime:
-            is_dated = True
         if is_dated or (told.mode, told.uid, told.gid) != (known.mode, known.uid, known.gid):
             mtime = told.mtime_ns if is_dated else node.mtime
             node.set_attributes(told)

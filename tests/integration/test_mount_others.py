@@ -217,3 +217,19 @@ def test_a_home_is_found_sound_while_it_is_mounted(shared: Mount) -> None:
         note_loss(shared.home, "of nobody", "words")
         assert losses(shared.home) == {"of nobody": "words"}
         assert verify(shared.home).findings == ()
+
+
+def test_content_of_a_removed_file_goes_once_nobody_syncs_it(shared: Mount) -> None:
+    path = shared.directory / "removed meanwhile"
+    path.write_bytes(b"x" * 10_000)
+    with open_edge(home=shared.home, remote="") as edge:
+        local = edge.volume(path.name).local
+
+        def is_here() -> bool:
+            with edge.environment.view() as txn:
+                return txn.get(local.raw, db=edge.environment.tables.volumes) is not None
+
+        with local.sync_lock():
+            path.unlink()
+            assert is_here()
+        wait_until(lambda: not is_here())

@@ -539,6 +539,13 @@ MUTANTS: Final = (
         (FULL_DISK, "-k", "mount"),
     ),
     Mutant(
+        "content that was being synced as its file was removed stays until the next mount",
+        "fuse/names/nameops.py",
+        "            self.tree.services.background.start_soon(self._sweep_later)\n",
+        "            pass\n",
+        (MOUNT_OTHERS, "-k", "syncs_it"),
+    ),
+    Mutant(
         "on a full disk no name can be removed",
         "sync/namespace.py",
         "        with self._environment.making_room():\n            self._change(change)\n",
@@ -583,8 +590,8 @@ MUTANTS: Final = (
     Mutant(
         "a time that was set back is not taken",
         "fuse/names/nametree.py",
-        "        is_dated = told.mtime_ns != known.mtime_ns and told.ctime_ns >= known.ctime_ns\n",
-        "        is_dated = told.mtime_ns > known.mtime_ns and told.ctime_ns >= known.ctime_ns\n",
+        "        is_news = told.mtime_ns != known.mtime_ns and told.ctime_ns >= known.ctime_ns\n",
+        "        is_news = told.mtime_ns > known.mtime_ns and told.ctime_ns >= known.ctime_ns\n",
         (MOUNT_TIMES, "-k", "set_back"),
     ),
     Mutant(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 BALLAST_BYTES: Final = 1 << 20
-_TO_SPARE: Final = 16
+_TO_SPARE: Final = 4
 """The disk has so many times as much free before it is laid."""
 _MOST: Final = 4
 """The store is so many times as long before it is."""

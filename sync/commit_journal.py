@@ -64,6 +64,8 @@ MAX_BYTES = 8 * 1024 * 1024
 """As much memory a process may need for a tail."""
 MAX_COMMIT_BYTES = 256 * 1024
 """Pages of one commit; a larger one costs LMDB less than its flush."""
+LOOK_BYTES = 256 * 1024
+"""After so many bytes it is looked what room the disk has."""
 _RECORD_LIMIT: Final = 2 * 1024 * 1024
 """No record is as long: its page set and skeleton included."""
 
@@ -91,6 +93,8 @@ class CommitJournal:
         """Whether what others append is told by words; else the file itself is looked at each time."""
         self.needs_recovery = True
         self._was_left = was_left
+        self._unlooked_bytes = 0
+        self._is_cramped = False
         if can_write:
             with suppress(OSError):
                 # Where there is no room for them, commits go past the journal.
@@ -205,6 +209,18 @@ class CommitJournal:
         with suppress(OSError):
             write_all(self._fd, bytes(BLOCK_BYTES), at)
             os.fdatasync(self._fd)
+
+    def is_cramped(self, tail: Tail, size: int) -> bool:
+        """Whether the disk has so little room that LMDB might not take the tail, once so many bytes are appended: as
+        long as that waits nothing can be removed, either.
+        """
+        self._unlooked_bytes += size
+        if tail.is_empty or self._unlooked_bytes >= LOOK_BYTES:
+            self._unlooked_bytes = 0
+            with suppress(OSError):
+                disk = os.statvfs(self.path.parent)
+                self._is_cramped = disk.f_bavail * disk.f_frsize < 2 * MAX_BYTES
+        return self._is_cramped
 
     def restart(self, tail: Tail) -> JournalHeader | None:
         """Begin anew. Within LMDB's write lock; nothing is published that isn't in LMDB, and that is durable. None if

@@ -39,7 +39,7 @@ def append(
             raise moved_on(local, now)
         if local.raw not in tail.volumes:
             local.check_newest(txn, now)
-        if now.page_size != change.page_size:
+        if now.page_size != change.page_size or journal.is_cramped(tail, size):
             return None
         header = journal.room(tail, size)
         if header is None and not tail.is_empty:

@@ -96,3 +96,22 @@ def test_a_home_on_a_full_disk_is_relieved(disk: Path) -> None:
         assert {"kept", "new"} <= names
         assert "large" not in names
     assert not verify(home).is_damaged
+
+
+def test_small_commits_that_fill_the_disk_leave_it_possible_to_remove(disk: Path) -> None:
+    """They go to the journal, which LMDB has to take before it changes anything."""
+    home = disk / "home"
+    with open_edge(home=home, remote="") as edge, closing(budwood.connect("a", home=home, remote="")) as db:
+        edge.create("b")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("CREATE TABLE t(x)")
+        rows = 0
+        with suppress(Full):
+            while True:
+                db.execute("INSERT INTO t VALUES (randomblob(20000))")
+                rows += 1
+        fill(disk)
+        assert (home / "store/journal").exists()
+        edge.rm("b")
+        assert db.execute("SELECT count(*) FROM t").fetchone() == (rows,)
+    assert not verify(home).is_damaged

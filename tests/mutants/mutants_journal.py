@@ -166,4 +166,11 @@ MUTANTS: Final = (
         "        return True\n",
         (KILLED, "-k", "second_kill"),
     ),
+    Mutant(
+        "small commits go to the journal though the disk may not take them from there",
+        "sync/journaled_commit.py",
+        " or journal.is_cramped(tail, size):\n",
+        ":\n",
+        ("tests/fault/test_full_disk.py", "-k", "small_commits"),
+    ),
 )

@@ -61,6 +61,14 @@ def test_a_few_seconds_of_a_mirrored_tree_hold_and_leave_nothing_behind(tmp_path
 
 
 @pytest.mark.slow
+@needs_fuse
+@pytest.mark.skipif(os.getuid() != 0, reason="a small disk takes the right to mount one")
+def test_a_few_seconds_of_a_full_disk_hold_and_leave_nothing_behind(tmp_path: Path) -> None:
+    said = soaked(tmp_path, "tests.soak.full_disk", 0.05, 1)
+    assert re.search(r"^checks: .*tree", said, re.MULTILINE), said
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_a_few_seconds_of_nodes_that_die_hold_and_leave_nothing_behind(tmp_path: Path) -> None:
     said = soaked(tmp_path, "tests.soak.failover", 0.2, 1)

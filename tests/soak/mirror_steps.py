@@ -40,9 +40,10 @@ class Shown(NamedTuple):
     """The time that a step gave a file, in seconds."""
 
 
-def shown(tree: Path) -> dict[str, Shown]:
-    """What a program finds there. Raises OSError."""
-    return {str(path.relative_to(tree)): _shown(path) for path in sorted(tree.rglob("*"))}
+def shown(tree: Path, *, but: str = "") -> dict[str, Shown]:
+    """What a program finds there, but for files with this in their names. Raises OSError."""
+    paths = (path for path in sorted(tree.rglob("*")) if not but or but not in path.name)
+    return {str(path.relative_to(tree)): _shown(path) for path in paths}
 
 
 def _shown(path: Path) -> Shown:

@@ -27,6 +27,7 @@ from budwood.volume.calls import LOOKUP, SNAPSHOT, LookupRequest, SnapshotReques
 from budwood.volume.errors import BudwoodError, Busy, NotFound, Unavailable
 
 from . import ledger
+from .disk_steps import DiskSteps, files_of, flush
 from .mirror_steps import MirrorSteps, shown
 from .tree_steps import TreeSteps, read_tree
 
@@ -176,6 +177,21 @@ def differences(plain: str, *mounts: str) -> None:
     say({"differences": found})
 
 
+def disk_steps(seed: str, steps: str, tree: str, disk: str, rows: str) -> None:
+    on_disk, wrong = DiskSteps(random.Random(seed), Path(tree), Path(disk), json.loads(rows)), ""
+    try:
+        on_disk.run(int(steps))
+    except AssertionError as error:
+        wrong = str(error)
+    say({"did": on_disk.did, "wrong": wrong, "rows": on_disk.rows})
+
+
+def files_of_tree(tree: str) -> None:
+    """Once what was written to them is committed."""
+    flush(Path(tree))
+    say({"files": files_of(Path(tree))})
+
+
 VERBS: dict[str, Callable[..., None]] = {
     "make": make,
     "write-vfs": write_vfs,
@@ -192,6 +208,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "read-tree": look_at_tree,
     "mirror-steps": mirror_steps,
     "differences": differences,
+    "disk-steps": disk_steps,
+    "files-of": files_of_tree,
 }
 
 

@@ -339,8 +339,9 @@ class Naming:
         try:
             return await trio.to_thread.run_sync(self.namespace.sweep, vid)
         except StoreError as error:
-            # For programs it is gone.
-            log.error("what was removed takes up room still: %s", error)
+            if vid not in self._unswept:
+                # For programs it is gone.
+                log.error("what was removed takes up room until this is mended: %s", error)
             return False
 
     # Renaming

@@ -6,8 +6,8 @@ Round after round programs write, save, query, rename and remove (disk_steps.py)
 Between two rounds the mount ends or is killed, and comes back, on a full disk, too, where it may say that it can't.
 
 What must hold, each a violation otherwise: a step that comes to an error changes nothing else; a database has every row
-that its programs were told of; and what a mount shows as it ends, or as it is killed once all is flushed, the next one
-shows. The disk takes the right to mount one.
+that its programs were told of; what a mount shows as it ends, or as it is killed once all is flushed, the next one
+shows, and another machine's comes to show it, too. The disk takes the right to mount one.
 """
 
 from __future__ import annotations
@@ -16,33 +16,44 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from ..mounts import why_not
+from ..waits import LIMIT_SECONDS
 from .children import COMMAND, Child, detach
 from .command import play_rounds, run
 from .disk_steps import fill, relieve
+from .restarted_node import NodeActor
 from .world import World
 
 DISK_MIB: Final = 32
 MOST_STEPS: Final = 60
+LOOK_SECONDS: Final = 0.3
 
 
 class SmallDisk:
     def __init__(self, world: World, disk: Path) -> None:
         self._world = world
         self._dice = world.dice("disk")
-        self._disk, self._tree = disk, world.folder / "tree"
-        self._tree.mkdir()
-        world.children.mounted(self._tree)
+        self._disk, self._tree, self._other = disk, world.folder / "tree", world.folder / "other"
+        self._node = NodeActor(world)
+        for tree in (self._tree, self._other):
+            tree.mkdir()
+            world.children.mounted(tree)
         self._rows: dict[str, list[int]] = {}
         self._mount = self._mounted()
+        self._others = world.children.start("other", self._command(world.folder / "home", self._other))
+        world.children.line(self._others)
+
+    def _command(self, home: Path, tree: Path) -> list[str]:
+        return [*COMMAND, "--home", str(home), "--remote", self._node.url, "mount", str(tree), "--foreground"]
 
     def _mounted(self) -> Child:
-        command = [*COMMAND, "--home", str(self._disk / "home"), "mount", str(self._tree), "--foreground"]
+        command = self._command(self._disk / "home", self._tree)
         mount = self._world.children.start("mount", command)
         if self._world.children.line(mount):
             return mount
@@ -77,7 +88,19 @@ class SmallDisk:
         if before != after:
             changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
             report.violation(f"the mount was {how}, and {changed} came back otherwise, after {did}")
+        elif differences := self._differences():
+            report.violation(f"another mount shows {differences}, after {did}")
         report.check("tree")
+
+    def _differences(self) -> Any:
+        """Of the other machine's mount, once there are none, or time is up."""
+        until = time.monotonic() + LIMIT_SECONDS
+        while True:
+            found = self._world.children.run("look", "differences", self._tree, self._other)
+            if found.get("differences") == {} or self._world.over.wait(LOOK_SECONDS):
+                return {}
+            if time.monotonic() > until:
+                return found
 
     def _shown(self) -> Any:
         """All of it committed."""
@@ -85,8 +108,10 @@ class SmallDisk:
         return self._world.children.run("look", "files-of", self._tree)
 
     def end(self) -> None:
-        self._world.children.end(self._mount, signal.SIGTERM)
-        detach(self._tree)
+        for mount, tree in ((self._mount, self._tree), (self._others, self._other)):
+            self._world.children.end(mount, signal.SIGTERM)
+            detach(tree)
+        self._node.stop()
 
 
 def soak(world: World, seconds: float) -> None:

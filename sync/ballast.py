@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from .home_permissions import open_private
+
 BALLAST_BYTES: Final = 1 << 20
 _TO_SPARE: Final = 4
 """The disk has so many times as much free before it is laid."""
@@ -36,11 +38,14 @@ class Ballast:
                 self._write()
 
     def _write(self) -> None:
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        """Under its name it is whole: a crash leaves what the next one to lay it takes over."""
+        temporary = self.path.with_name(".ballast")
+        fd = open_private(temporary, os.O_WRONLY)
         try:
             os.posix_fallocate(fd, 0, BALLAST_BYTES)
+            temporary.replace(self.path)
         except OSError:
-            self.path.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
         finally:
             os.close(fd)

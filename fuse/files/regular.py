@@ -345,7 +345,7 @@ class File(Node):
             handle.wrote = False
 
     def moved(self) -> None:
-        """The content has changed by a commit here: so has the time, and what the name tells of it is to follow."""
+        """The content was written here: so the time has changed, and what the name tells of it is to follow."""
         if self.dated:
             # A program has said what time it is of, after it wrote: so do cp -p and tar, before they close it.
             self.ctime = time.time_ns()

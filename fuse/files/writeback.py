@@ -55,7 +55,7 @@ class Owner(Protocol):
         ...
 
     def moved(self) -> None:
-        """It shows a commit of a program's, made now or before."""
+        """It shows a commit of a program's, made now or before; or what a program wrote changes nothing."""
         ...
 
     async def invalidate(self) -> None:
@@ -291,7 +291,9 @@ class Writeback:
                 image.adopt(view)
             raise
         if view is None:
+            # It was written all the same, if to what it was.
             self._uncover()
+            self._owner.moved()
             await self._flush(durability)
         else:
             self._stands(view, durability)

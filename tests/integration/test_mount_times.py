@@ -126,3 +126,30 @@ def test_an_unpacked_directory_has_the_time_that_it_was_packed_with(trees: tuple
     for path in (there / "inner/file", there / "file", there / "inner", there):
         wait_until(path.exists)
         wait_until(partial(is_of, path, PAST))
+
+
+def test_who_writes_what_is_there_already_has_written(tmp_path: Path) -> None:
+    """A stamp, as build tools leave one; its time is kept, too."""
+    with mounted(tmp_path, "--no-sync") as mount:
+        for name, content in (("empty", b""), ("same", b"x")):
+            path = mount.directory / name
+            path.write_bytes(content)
+            os.utime(path, ns=(PAST, PAST))
+            path.write_bytes(content)
+            wait_until(partial(is_later, path, PAST))
+        path = mount.directory / "cut"
+        path.touch()
+        os.utime(path, ns=(PAST, PAST))
+        os.truncate(path, 0)
+        wait_until(partial(is_later, path, PAST))
+        path = mount.directory / "patched"
+        path.write_text("content")
+        os.utime(path, ns=(PAST, PAST))
+        with path.open("r+b") as file:
+            file.write(b"content")
+        wait_until(partial(is_later, path, PAST))
+        told = {each.name: modified(each) for each in mount.directory.iterdir()}
+        mount.stop()
+        mount.start()
+        assert {each.name: modified(each) for each in mount.directory.iterdir()} == told
+        assert min(told.values()) > PAST

@@ -574,6 +574,13 @@ MUTANTS: Final = (
         ("tests/unit/test_mount_attributes.py",),
     ),
     Mutant(
+        "who writes what is there already leaves no trace of the time",
+        "fuse/files/writeback.py",
+        "            self._owner.moved()\n            await self._flush(durability)\n",
+        "            await self._flush(durability)\n",
+        (MOUNT_TIMES, "-k", "there_already"),
+    ),
+    Mutant(
         "content that was on its way has the time that the old content was read with",
         "fuse/files/regular.py",
         "        self.unread = False\n        handle",

@@ -8,7 +8,9 @@ the disk has room to spare.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,7 @@ class Ballast:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ballast"
+        self._thread = threading.local()
 
     def lay(self, store_bytes: int) -> None:
         """Unless it lies there, the store is small, or the disk has no room to spare."""
@@ -49,6 +52,23 @@ class Ballast:
             raise
         finally:
             os.close(fd)
+
+    @contextmanager
+    def making_room(self) -> Generator[None]:
+        """What this thread changes within makes room in the end, and may use the ballast for that."""
+        before, self._thread.makes_room = self._makes_room, True
+        try:
+            yield
+        finally:
+            self._thread.makes_room = before
+
+    @property
+    def _makes_room(self) -> bool:
+        return getattr(self._thread, "makes_room", False)
+
+    def gives_room(self) -> bool:
+        """Whether this thread may use it, and has some room now that it had not."""
+        return self._makes_room and self.drop()
 
     def drop(self) -> bool:
         """Whether it lay there."""

@@ -64,7 +64,7 @@ MAX_BYTES = 8 * 1024 * 1024
 """As much memory a process may need for a tail."""
 MAX_COMMIT_BYTES = 256 * 1024
 """Pages of one commit; a larger one costs LMDB less than its flush."""
-LOOK_BYTES = 256 * 1024
+_LOOK_BYTES: Final = 256 * 1024
 """After so many bytes it is looked what room the disk has."""
 _RECORD_LIMIT: Final = 2 * 1024 * 1024
 """No record is as long: its page set and skeleton included."""
@@ -215,7 +215,7 @@ class CommitJournal:
         long as that waits nothing can be removed, either.
         """
         self._unlooked_bytes += size
-        if tail.is_empty or self._unlooked_bytes >= LOOK_BYTES:
+        if tail.is_empty or self._unlooked_bytes >= _LOOK_BYTES:
             self._unlooked_bytes = 0
             with suppress(OSError):
                 disk = os.statvfs(self.path.parent)

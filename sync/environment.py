@@ -113,8 +113,7 @@ class Environment:
         self._verified: tuple[int, dict[bytes, int]] = 0, {}
         self._updates = 0
         self._look_at, self._patience = _LOOK_EVERY, 1
-        self._ballast = Ballast(self.path)
-        self._making_room = threading.local()
+        self.ballast = Ballast(self.path)
         self.compacts = False
         """Whoever closes it makes the file as short as can be, however long that takes."""
         self.has_room = True
@@ -292,7 +291,7 @@ class Environment:
                 self._grow(0)
             except lmdb.Error as error:
                 found = translate(error, self.data_path)
-                if not (isinstance(found, Full) and self._makes_room and self._ballast.drop()):
+                if not (isinstance(found, Full) and self.ballast.gives_room()):
                     raise found from error
         else:
             raise Full(f"the local store at {self.path} can't grow any further")
@@ -324,20 +323,7 @@ class Environment:
 
     def _lay_ballast(self) -> None:
         with suppress(OSError):
-            self._ballast.lay(os.path.getsize(self.data_path))
-
-    @contextmanager
-    def making_room(self) -> Generator[None]:
-        """What this thread changes within makes room in the end, and may use what the home keeps for that."""
-        before, self._making_room.now = self._makes_room, True
-        try:
-            yield
-        finally:
-            self._making_room.now = before
-
-    @property
-    def _makes_room(self) -> bool:
-        return getattr(self._making_room, "now", False)
+            self.ballast.lay(os.path.getsize(self.data_path))
 
     @contextmanager
     def own_change(self) -> Generator[None]:
@@ -460,7 +446,6 @@ class Environment:
             self._keeper.journal.close()
         self._env = self._tables = self._keeper = None
         self._lock = threading.RLock()
-        self._making_room = threading.local()
 
     def _grow(self, size_bytes: int) -> None:
         with self._lock:

@@ -86,7 +86,7 @@ class PageCache:
 
         with self._environment.view() as txn:
             same = self.limit_bytes(txn) == limit_bytes
-        with self._environment.making_room():
+        with self._environment.ballast.making_room():
             if not same and self._environment.update(put):
                 self.evict()
         self.note(limit_bytes)
@@ -115,7 +115,7 @@ class PageCache:
         with self._environment.view() as txn:
             if not self.limit_bytes(txn):
                 return
-        with self._environment.making_room():
+        with self._environment.ballast.making_room():
             while self._environment.update(self.make_room):
                 pass
 

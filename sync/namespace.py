@@ -267,7 +267,7 @@ class Namespace:
                 raise NotFound(f"there is no {name!r} here")
             names.retire(record)
 
-        with self._environment.making_room():
+        with self._environment.ballast.making_room():
             self._change(change)
 
     def sweep(self, vid: VolumeId | bytes | None = None) -> bool:

@@ -129,7 +129,7 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
 
     Where the home keeps the remote's names, the name stays as that of a file that isn't here.
     """
-    with environment.making_room(), local.sync_lock() as syncing, local.write_lock() as writing:
+    with environment.ballast.making_room(), local.sync_lock() as syncing, local.write_lock() as writing:
         tidy(local)
 
         def vanish(txn: Txn) -> None:

@@ -476,7 +476,7 @@ class Naming:
 
         def record() -> bytes:
             # It may stand in the way of a removal.
-            with self.edge.environment.making_room():
+            with self.edge.environment.ballast.making_room():
                 return self.namespace.make_directory(path, attributes)
 
         self.tree.identify(directory, await self._change(record))

@@ -548,22 +548,22 @@ MUTANTS: Final = (
     Mutant(
         "on a full disk no name can be removed",
         "sync/namespace.py",
-        "        with self._environment.making_room():\n            self._change(change)\n",
+        "        with self._environment.ballast.making_room():\n            self._change(change)\n",
         "        self._change(change)\n",
         (ROOM, "-k", "ballast"),
     ),
     Mutant(
         "on a full disk no volume can be removed",
         "sync/volume_lifecycle.py",
-        "    with environment.making_room(), local.sync_lock()",
+        "    with environment.ballast.making_room(), local.sync_lock()",
         "    with local.sync_lock()",
         (FULL_DISK, "-k", "relieved"),
     ),
     Mutant(
         "whatever writes uses up the ballast",
-        "sync/environment.py",
-        "isinstance(found, Full) and self._makes_room and self._ballast.drop()",
-        "isinstance(found, Full) and self._ballast.drop()",
+        "sync/ballast.py",
+        "        return self._makes_room and self.drop()\n",
+        "        return self.drop()\n",
         (ROOM, "-k", "ballast"),
     ),
     Mutant(

@@ -16,8 +16,8 @@ from budwood.sync.edge import open as open_edge
 from budwood.sync.verify import verify
 from budwood.volume.errors import Full
 
-from ..integration.test_cli_failures import small_disk
 from ..mounts import mounted, needs_fuse
+from ..small_disk import fill, relieve, small_disk
 
 DISK_KIB = 40 << 10
 
@@ -26,16 +26,6 @@ DISK_KIB = 40 << 10
 def disk(tmp_path: Path) -> Iterator[Path]:
     with small_disk(tmp_path / "disk", DISK_KIB) as disk:
         yield disk
-
-
-def fill(disk: Path) -> None:
-    with (disk / "filler").open("ab", buffering=0) as filler:
-        chunk = bytes(1 << 20)
-        while chunk:
-            try:
-                filler.write(chunk)
-            except OSError:
-                chunk = chunk[: len(chunk) // 2]
 
 
 @needs_fuse
@@ -63,7 +53,7 @@ def test_files_of_a_mount_are_removed_and_others_written_in_their_place(disk: Pa
         written["new"] = b"there is room again"
         mount.kill()
         # It may take a little to start.
-        (disk / "filler").unlink()
+        relieve(disk)
         mount.start()
         assert {path.name: path.read_bytes() for path in mount.directory.iterdir()} == written
 
@@ -90,7 +80,7 @@ def test_a_home_on_a_full_disk_is_relieved(disk: Path) -> None:
         assert ballast.exists()
         edge.rm("large", discard=True)
         edge.create("new")
-        (disk / "filler").unlink()
+        relieve(disk)
     with open_edge(home=home, remote="") as edge:
         names = {row["name"] for row in edge.ls()}
         assert {"kept", "new"} <= names

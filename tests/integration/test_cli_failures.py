@@ -24,6 +24,7 @@ from budwood.remote import http
 from budwood.remote.exchange import Timing
 from budwood.testing.clock import ManualClock
 
+from ..small_disk import small_disk
 from ..waits import LIMIT_SECONDS
 from .cli import ENTRY, Command, serving
 
@@ -279,21 +280,6 @@ def test_a_volume_in_a_node_s_log_is_refused_to_others_once_the_node_is_gone(use
 
 
 # Full disks
-
-
-@contextmanager
-def small_disk(folder: Path, size_kib: int) -> Generator[Path]:
-    folder.mkdir()
-    options = f"size={size_kib}k"
-    mounted = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "budwood-test", str(folder)], capture_output=True, check=False
-    )
-    if not mounted or mounted.returncode:
-        pytest.skip("a small disk takes the right to mount one")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 BIG = "INSERT INTO t (b) VALUES (hex(randomblob(3000000)))"

@@ -38,8 +38,8 @@ from budwood.volume.errors import BadInput, Full, Unavailable
 from budwood.volume.pageset import span
 from budwood.volume.protocols import Durability
 
+from ..small_disk import small_disk
 from .cli import Command
-from .test_cli_failures import small_disk
 
 PAGE = 4096
 MIB = 1024 * 1024

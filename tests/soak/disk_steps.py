@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ..small_disk import fill, relieve
 from .mirror_steps import Shown, shown
 
 NAMES: Final = ("a", "b", "c", "d/a", "d/b", "e", "e/f")
@@ -21,7 +22,6 @@ DATABASES: Final = ("x.db", "y.db", "d/x.db")
 FILLED: Final = 0.06
 RELIEVED: Final = 0.05
 LEFT_BYTES: Final = (0, 0, 4_096, 20_000, 100_000)
-_PIECE_BYTES: Final = 1 << 20
 
 
 class Step(NamedTuple):
@@ -29,21 +29,6 @@ class Step(NamedTuple):
     change: Callable[[], object]
     writes: tuple[Path, ...] = ()
     """Whatever else is there stays as it is where the step comes to an error; all of it, where it writes nothing."""
-
-
-def fill(disk: Path, left_bytes: int = 0) -> None:
-    room = os.statvfs(disk)
-    wanted = room.f_bavail * room.f_frsize - left_bytes
-    with (disk / "filler").open("ab", buffering=0) as filler:
-        while wanted > 0:
-            try:
-                wanted -= filler.write(bytes(min(wanted, _PIECE_BYTES))) or wanted
-            except OSError:
-                return
-
-
-def relieve(disk: Path) -> None:
-    (disk / "filler").unlink(missing_ok=True)
 
 
 def files_of(tree: Path) -> dict[str, Shown]:

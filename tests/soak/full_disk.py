@@ -13,29 +13,25 @@ shows, and another machine's comes to show it, too. The disk takes the right to 
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from ..mounts import why_not
-from ..waits import LIMIT_SECONDS
+from ..small_disk import fill, relieve, small_disk
 from .children import COMMAND, Child, detach
 from .command import play_rounds, run
-from .disk_steps import fill, relieve
+from .mirrored_tree import differences_at_last
 from .restarted_node import NodeActor
 from .world import World
 
-DISK_MIB: Final = 32
+DISK_KIB: Final = 32 << 10
 MOST_STEPS: Final = 60
-LOOK_SECONDS: Final = 0.3
 
 
-class SmallDisk:
+class OnSmallDisk:
     def __init__(self, world: World, disk: Path) -> None:
         self._world = world
         self._dice = world.dice("disk")
@@ -88,19 +84,9 @@ class SmallDisk:
         if before != after:
             changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
             report.violation(f"the mount was {how}, and {changed} came back otherwise, after {did}")
-        elif differences := self._differences():
+        elif differences := differences_at_last(self._world, self._tree, self._other):
             report.violation(f"another mount shows {differences}, after {did}")
         report.check("tree")
-
-    def _differences(self) -> Any:
-        """Of the other machine's mount, once there are none, or time is up."""
-        until = time.monotonic() + LIMIT_SECONDS
-        while True:
-            found = self._world.children.run("look", "differences", self._tree, self._other)
-            if found.get("differences") == {} or self._world.over.wait(LOOK_SECONDS):
-                return {}
-            if time.monotonic() > until:
-                return found
 
     def _shown(self) -> Any:
         """All of it committed."""
@@ -115,25 +101,15 @@ class SmallDisk:
 
 
 def soak(world: World, seconds: float) -> None:
-    folder = world.folder / "disk"
-    folder.mkdir()
-    with small_disk(folder):
-        disk = SmallDisk(world, folder)
-        play_rounds(world, disk.round, seconds)
-        disk.end()
-
-
-@contextmanager
-def small_disk(folder: Path) -> Generator[None]:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "budwood-soak", str(folder)], check=True)
-    try:
-        yield
-    finally:
-        # What a violation left there goes with it.
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+    with small_disk(world.folder / "disk", DISK_KIB) as disk:
+        on_disk = OnSmallDisk(world, disk)
+        play_rounds(world, on_disk.round, seconds)
+        on_disk.end()
 
 
 if __name__ == "__main__":
     if why_not():
         sys.exit(f"it needs mounts: {why_not()}")
+    if os.geteuid() != 0:
+        sys.exit("it needs the right to mount a disk")
     sys.exit(run("tests.soak.full_disk", "A mount on a disk that fills up.", soak, sys.argv[1:]))

@@ -16,6 +16,7 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any, Final
 
 from ..mounts import why_not
@@ -73,6 +74,17 @@ class Machine:
         self.proxy.close()
 
 
+def differences_at_last(world: World, wanted: Path, *mounts: Path) -> dict[str, Any]:
+    """What mounts show otherwise than `wanted`, as soon as there is nothing, or once time is up."""
+    until = time.monotonic() + LIMIT_SECONDS
+    while True:
+        found = world.children.run("look", "differences", wanted, *mounts)
+        if found.get("differences") == {} or world.over.wait(LOOK_SECONDS):
+            return {}
+        if time.monotonic() > until:
+            return found
+
+
 class MirroredTree:
     def __init__(self, world: World) -> None:
         self.world = world
@@ -108,7 +120,7 @@ class MirroredTree:
         report.commits(len(did))
         if wrong:
             report.violation(f"at {author.name}: {wrong}, after {did}")
-        elif differences := self._differences():
+        elif differences := differences_at_last(self.world, self.plain, *(each.tree for each in self.machines)):
             report.violation(f"made at {author.name} ({fault or 'no fault'}): {differences}, after {did}")
         report.check("mirror")
 
@@ -126,16 +138,6 @@ class MirroredTree:
             did += [f"{program.name}: {step}" for step in said.get("did", [])]
             wrong += [each for each in (said.get("wrong"), said.get("said")) if each]
         return did, "; ".join(wrong)
-
-    def _differences(self) -> Any:
-        """Of the mounts against the plain directory, once there are none, or time is up."""
-        trees, until = [machine.tree for machine in self.machines], time.monotonic() + LIMIT_SECONDS
-        while True:
-            found = self.world.children.run("look", "differences", self.plain, *trees)
-            if found.get("differences") == {} or self.world.over.wait(LOOK_SECONDS):
-                return {}
-            if time.monotonic() > until:
-                return found
 
     def end(self) -> None:
         for machine in self.machines:

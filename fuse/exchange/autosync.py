@@ -164,7 +164,7 @@ class Syncing:
         files = list(self._naming.tree.files())
         kept = {file.vid for file in files if file.parent is not None or file.open_handles}
         for vid in before - kept:
-            await self._naming.drop_content(vid)
+            await self._naming.sweeping.drop(vid)
 
     async def _apart(self, volume: Volume, work: Callable[[], T]) -> T:
         """What was asked for, in a thread: one at a time of each volume, and nothing of the engine's meanwhile."""

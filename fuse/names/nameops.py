@@ -23,7 +23,7 @@ from ...sync.edge import Edge
 from ...sync.namespace import Look, Namespace
 from ...sync.tables import Head
 from ...sync.volume import Volume
-from ...volume.errors import AlreadyExists, BudwoodError, StoreError
+from ...volume.errors import AlreadyExists, BudwoodError
 from ...volume.ids import check_name
 from ..files.image import Image
 from ..files.inodes import Directory, Link, Node
@@ -37,6 +37,7 @@ from ..files.watermark import load
 from ..requests.guarded import log
 from ..requests.quick_lock import QuickLock
 from .nametree import Tree
+from .sweep import Sweep
 from .virtual import FOLDER
 
 LONGEST_NAME: Final = 255
@@ -44,7 +45,6 @@ LONGEST_NAME: Final = 255
 
 _ADOPTIONS: Final = 16
 """Volumes that come in at once."""
-_SWEEP_SECONDS: Final = 5.0
 _TELL_SECONDS: Final = 0.3
 """Before a push, which waits for a second of quiet."""
 
@@ -80,11 +80,10 @@ class Naming:
         """What is in the tree as others made it: what was changed here is looked at with the next change of theirs."""
         self._follows = follows
         """Whether what others change is taken in; the past stays what it was."""
+        self.sweeping = Sweep(namespace, tree.services.background)
         self._lock = QuickLock()
         self._unflushed = False
         self._unstored: set[File] = set()
-        self._unswept: set[bytes] = set()
-        """Volumes without a name whose content couldn't be dropped yet."""
         self._coming: dict[File, trio.Event] = {}
         """Files whose volumes are being asked for."""
         self._adoptions = trio.CapacityLimiter(_ADOPTIONS)
@@ -312,37 +311,13 @@ class Naming:
     async def sweep(self, file: File) -> None:
         """An unlinked file was closed for the last time."""
         if file.parent is None and not file.stale and not file.open_handles and file.volume is not None:
-            await self.drop_content(file.vid)
+            await self.sweeping.drop(file.vid)
 
     async def _after_unlink(self, node: Node) -> None:
         if isinstance(node, File) and not node.open_handles:
             # It may not have been let go when it was closed.
             await node.let_go()
-            await self.drop_content(node.vid)
-
-    async def drop_content(self, vid: bytes) -> None:
-        """Of a file that has no name any more, and that nobody has open; as soon as it can be done."""
-        if await self._is_swept(vid):
-            return
-        if not self._unswept:
-            self.tree.services.background.start_soon(self._sweep_later)
-        self._unswept.add(vid)
-
-    async def _sweep_later(self) -> None:
-        while self._unswept:
-            await trio.sleep(_SWEEP_SECONDS)
-            for vid in list(self._unswept):
-                if await self._is_swept(vid):
-                    self._unswept.discard(vid)
-
-    async def _is_swept(self, vid: bytes) -> bool:
-        try:
-            return await trio.to_thread.run_sync(self.namespace.sweep, vid)
-        except StoreError as error:
-            if vid not in self._unswept:
-                # For programs it is gone.
-                log.error("what was removed takes up room until this is mended: %s", error)
-            return False
+            await self.sweeping.drop(node.vid)
 
     # Renaming
 

@@ -540,8 +540,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         "content that was being synced as its file was removed stays until the next mount",
-        "fuse/names/nameops.py",
-        "            self.tree.services.background.start_soon(self._sweep_later)\n",
+        "fuse/names/sweep.py",
+        "            self._background.start_soon(self._drop_later)\n",
         "            pass\n",
         (MOUNT_OTHERS, "-k", "syncs_it"),
     ),

@@ -12,6 +12,9 @@ A commit takes the version after the one that its run saw when it began, or fail
 It skips no transaction by itself, so the state is compared here. OPTIMIZE, VACUUM and the like may be done to the table
 by anyone; but if somebody else changes its rows, the export refuses it, for a rerun would lose that work unsaid.
 
+A log is cleaned of commits older than a month or so, by whoever makes its checkpoints. So a run that has nothing to do
+says the state again once it is old (`refresh`).
+
 Files that a commit took out stay for readers of older versions, until a VACUUM (`retain`, or anyone's).
 """
 
@@ -22,6 +25,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import date
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
@@ -34,7 +38,7 @@ from .arrow import fields, footer, plain
 from .files import file_errors, get, join, local_path, locate, names_in, within
 from .runs import DATA, Runs
 from .s3_location import is_s3, s3_location
-from .target import METADATA_FOLDER, PROPERTY, DataFile, State
+from .target import METADATA_FOLDER, PROPERTY, DataFile, State, StateLost
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -44,6 +48,10 @@ _RUN: Final = "budwoodRun"
 _READERS: Final = 8
 _DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
 """The property that tells everyone's VACUUM for how long what was replaced is kept."""
+_OLD_MS: Final = 7 * 86_400_000
+_COVERED_MS: Final = 86_400_000
+"""A state that was said longer ago is said again; the shorter where others have committed since: their next checkpoint
+may have the log cleaned."""
 _EXACT_TEXT: Final = 32
 """Longer text has no least and greatest value in the statistics."""
 
@@ -160,6 +168,15 @@ class DeltaTarget:
             self._commit(table, [], "append", _arrow_schema(table), state)
 
     @_in_our_words
+    def refresh(self) -> None:
+        table = self._there()
+        version, commit = self._said(table)
+        age_ms = time.time_ns() // 1_000_000 - int(commit.get("timestamp") or 0)
+        if age_ms > (_OLD_MS if version == table.version() else _COVERED_MS):
+            with suppress(Conflict):  # Somebody else was quicker; the next run says it.
+                self._commit(table, [], "append", _arrow_schema(table), self._parsed(commit))
+
+    @_in_our_words
     def read(self) -> pa.RecordBatchReader:
         return plain(pa.RecordBatchReader.from_stream(self._there().scan()))
 
@@ -208,18 +225,26 @@ class DeltaTarget:
         return table
 
     def _state(self, table: DeltaTable) -> State:
+        return self._parsed(self._said(table)[1])
+
+    def _parsed(self, commit: Mapping[str, Any]) -> State:
+        return State.from_json(str(commit[PROPERTY]), self.url)
+
+    def _said(self, table: DeltaTable) -> tuple[int, dict[str, Any]]:
+        """The newest commit that says what was exported, with its version. Raises BadInput."""
         if table.transaction_version(PROPERTY) is None:
             raise BadInput(f"{self.url} is a Delta table that no export of budwood made: export to another folder")
         for version, commit in self._commits(table):
             if PROPERTY in commit:
-                return State.from_json(str(commit[PROPERTY]), self.url)
+                return version, commit
             if commit.get("operation") not in _HARMLESS:
                 raise BadInput(
                     f"somebody else changed the table at {self.url} ({commit.get('operation')}, version {version}): "
                     "export to another folder"
                 )
-        raise BadInput(
-            f"the log of {self.url} was cleaned of the commit that says what was exported: export to another folder"
+        raise StateLost(
+            f"the log of {self.url} was cleaned of the commit that says what was exported: replace the table, whatever "
+            "became of it since (--replace), or export to another folder"
         )
 
     def _check_base(self, table: DeltaTable | None) -> None:

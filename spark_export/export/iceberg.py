@@ -129,6 +129,9 @@ class IcebergTarget:
                 self._check_base(table)
                 self._commit(catalog, table, [], [], None, state)
 
+    def refresh(self) -> None:
+        """A property of the table says its state, whatever was expired."""
+
     def read(self) -> pa.RecordBatchReader:
         with self._opened() as (_, opened):
             return plain(self._there(opened).scan().to_arrow_batch_reader())

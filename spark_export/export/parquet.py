@@ -119,6 +119,9 @@ class ParquetTarget:
         assert table is not None, "nothing was exported yet"
         put(self._own(_STATE), _dumped(_Table(state, table.files).to_json()))
 
+    def refresh(self) -> None:
+        """Nobody cleans its state away."""
+
     def read(self) -> pa.RecordBatchReader:
         system, path = locate(self.url)
         with file_errors(self.url):

@@ -26,7 +26,7 @@ from .lock import Locks
 from .parquet import ParquetTarget
 from .results import Action, Result
 from .table_selection import ChosenVolume, Selection, SourceTable, SurveyedVolume, folder_name, survey
-from .target import COMMITTED, WRITTEN, DataFile, State, Target
+from .target import COMMITTED, WRITTEN, DataFile, State, StateLost, Target
 from .verify import checksum_rows, compare
 from .write import Compression, Write, write_rows
 from .write_mode import ACTIONS, NEXT, WriteMode
@@ -165,7 +165,7 @@ class Pipeline:
         source, settings, target = table.source, self._settings, table.target
         self._locks.take(target.url)
         target.sweep()
-        before = table.before = target.state()
+        before = table.before = self._state(target)
         if before is not None and not settings.replace:
             _check_volume(before, source, target.url)
             if before.lsn == source.view.lsn and before.columns == source.columns:
@@ -179,6 +179,14 @@ class Pipeline:
         else:
             table.target_files = TargetFiles(target.files())
             table.decide(WriteMode.MERGE)
+
+    def _state(self, target: Target) -> State | None:
+        try:
+            return target.state()
+        except StateLost:
+            if not self._settings.replace:
+                raise
+            return None
 
     def _read(self, tables: list[_TableExport]) -> None:
         """Rows of what is written whole, and changes, as one job; then rows of files that hold a change."""
@@ -251,7 +259,9 @@ class Pipeline:
 
     def _commit(self, table: _TableExport) -> None:
         target, source = table.target, table.source
-        if table.mode != WriteMode.UNCHANGED:
+        if table.mode == WriteMode.UNCHANGED:
+            target.refresh()
+        else:
             after = table.after = _new_state(table)
             WRITTEN()
             match table.mode:

@@ -84,6 +84,10 @@ class State:
             raise BadInput(f"{where} holds no export's state that can be read: take another folder") from error
 
 
+class StateLost(BadInput):
+    """An export wrote the table, and nothing says any more which."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A Parquet file that an executor wrote, whole and closed."""
@@ -108,7 +112,8 @@ class Target(Protocol):
     def url(self) -> str: ...
 
     def state(self) -> State | None:
-        """None if nothing is there. Raises BadInput if something is there that no export wrote."""
+        """None if nothing is there. Raises BadInput if something is there that no export wrote, and StateLost if one
+        did and nothing says any more which."""
         ...
 
     def folder(self, run: str) -> str:
@@ -132,6 +137,10 @@ class Target(Protocol):
 
     def advance(self, state: State) -> None:
         """The rows stay; the state becomes this one: nothing that is exported changed up to its LSN."""
+        ...
+
+    def refresh(self) -> None:
+        """All stays; the state is said again where what says it may be cleaned away with time."""
         ...
 
     def read(self) -> pa.RecordBatchReader:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 import budwood
 from budwood.remote.portal import open_remote
@@ -157,6 +159,22 @@ def test_an_older_lsn_needs_a_word(spark: SparkSession, edge: Edge, lake: Path) 
     (result,) = export("shop", to=lake, tables=["notes"], lsn=1, replace=True, remote=edge.remote, session=spark)
     assert (result.action, result.lsn, result.rows) == (Action.WRITTEN, 1, 3)
     assert len(read(lake / "shop" / "notes")) == 3
+
+
+def test_a_table_that_does_not_say_any_more_what_it_is_needs_a_word(
+    spark: SparkSession, edge: Edge, lake: Path
+) -> None:
+    run = partial(export, "shop", to=lake, tables=["notes"], format="delta", remote=edge.remote, session=spark)
+    run()
+    place = lake / "shop" / "notes"
+    DeltaTable(place).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    DeltaTable(place).create_checkpoint()
+    (place / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(BadInput, match="replace the table"):
+        run()
+    (result,) = run(replace=True, verify=True)
+    assert (result.action, result.verified) == (Action.WRITTEN, True)
+    assert run()[0].action == Action.UNCHANGED
 
 
 def test_another_volume_under_the_same_name_needs_a_word(spark: SparkSession, edge: Edge, lake: Path) -> None:

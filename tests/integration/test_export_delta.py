@@ -15,7 +15,7 @@ from deltalake.transaction import CommitProperties
 from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, Rows, made, rows_of
 
 from budwood.spark_export.export.delta import DeltaTarget
-from budwood.spark_export.export.target import State
+from budwood.spark_export.export.target import State, StateLost
 from budwood.volume.errors import BadInput, BudwoodError, Conflict
 
 
@@ -103,13 +103,54 @@ def test_a_commit_on_top_of_another_version_than_was_seen_is_refused_also_where_
     assert rows_of(export.target.read()) == export.expected(made(range(5)))
 
 
+@pytest.mark.parametrize("days", [6, 8])
+def test_what_was_exported_is_said_again_once_that_is_old(folder: Path, days: int) -> None:
+    export, rows = exporter(folder), made(range(3))
+    export.replace(1, rows)
+    _age(folder, 0, days)
+    for _ in range(2):
+        export.target.refresh()
+        assert DeltaTable(folder).version() == (1 if days > 7 else 0)
+        assert export.target.state() == export.state(1, rows)
+    assert rows_of(export.target.read()) == export.expected(rows)
+
+
+def test_a_log_that_others_have_cleaned_still_says_what_was_exported(folder: Path) -> None:
+    export, rows = exporter(folder), made(range(30))
+    export.replace(1, rows)
+    _age(folder, 0, 40)
+    DeltaTable(folder).optimize.compact()
+    _age(folder, 1, 39)
+    export.target.refresh()
+    DeltaTable(folder).create_checkpoint()
+    DeltaTable(folder).cleanup_metadata()
+    assert [path.name for path in sorted((folder / "_delta_log").glob("0*.json"))] == [f"{2:020}.json"]
+    assert export.target.state() == export.state(1, rows)
+    assert rows_of(export.target.read()) == export.expected(rows)
+    _age(folder, 2, 2)
+    export.target.refresh()
+    assert DeltaTable(folder).version() == 2, "nobody came since"
+
+
+def _age(folder: Path, version: int, days: int) -> None:
+    """A version of the log becomes so old."""
+    path = folder / "_delta_log" / f"{version:020}.json"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if "commitInfo" in line:
+            line["commitInfo"]["timestamp"] -= days * 86_400_000
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    then = time.time() - days * 86_400
+    os.utime(path, (then, then))
+
+
 def test_a_log_that_was_cleaned_of_the_export_is_said(folder: Path) -> None:
     export = exporter(folder)
     export.replace(1, made(range(3)))
     DeltaTable(folder).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
     DeltaTable(folder).create_checkpoint()
     (folder / "_delta_log" / f"{0:020}.json").unlink()
-    with pytest.raises(BadInput, match="was cleaned of the commit"):
+    with pytest.raises(StateLost, match="was cleaned of the commit"):
         export.target.state()
 
 

@@ -147,6 +147,13 @@ MUTANTS: Final = (
         ("tests/integration/test_export_delta.py", "-k", "long_ago"),
     ),
     Mutant(
+        "what was exported is said again only once the log would be cleaned of it",
+        "spark_export/export/delta.py",
+        "if age_ms > (_OLD_MS if version == table.version() else _COVERED_MS):",
+        "if age_ms > _OLD_MS and version == table.version():",
+        ("tests/integration/test_export_delta.py", "-k", "others_have_cleaned"),
+    ),
+    Mutant(
         "a run keeps files by what stands behind their names in a URL",
         "spark_export/export/runs.py",
         "            names = sorted(map(name_of, paths))\n",

@@ -72,10 +72,18 @@ class Context:
 
     @classmethod
     def from_command_line(
-        cls, home: Path | None, remote: str | None, token: str | None, cache_bytes: str | None
+        cls, home: str | None, remote: str | None, token: str | None, cache_bytes: str | None
     ) -> Context:
         given = {"home": home, "remote": remote, "token": token, "cache_bytes": cache_bytes}
-        return cls(home, remote, token, cache_bytes, frozenset(name for name, value in given.items() if value))
+        if home == "":
+            raise Call("--home needs a directory")
+        return cls(
+            Path(home) if home else None,
+            remote,
+            token,
+            cache_bytes,
+            frozenset(name for name, value in given.items() if value),
+        )
 
     @classmethod
     def from_environment(cls) -> Context:
@@ -135,7 +143,7 @@ def _context_option(name: str, metavar: str, words: str) -> Any:
     return made
 
 
-HomeOption = Annotated[Path | None, _context_option("--home", "DIR", "Where the local store lies (BUDWOOD_HOME).")]
+HomeOption = Annotated[str | None, _context_option("--home", "DIR", "Where the local store lies (BUDWOOD_HOME).")]
 RemoteOption = Annotated[
     str | None,
     _context_option("--remote", "URL", "http(s)://node, file:///dir or s3://bucket/prefix (BUDWOOD_REMOTE)."),
@@ -172,7 +180,7 @@ def verb(body: Callable[Concatenate[Context, P], None]) -> Callable[..., None]:
     def run(
         *,
         ctx: typer.Context,
-        home: Path | None,
+        home: str | None,
         remote: str | None,
         token: str | None,
         cache_bytes: str | None,

@@ -420,7 +420,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         if pulls and task.poll is None:
             if not task.pace.may_ask(now) or not self._slots.may_take(vid, now):
                 return True
-            taken, from_other = self._slots.take(vid)
+            taken, from_other = self._slots.take(vid, now)
             if from_other is not None:
                 self._lost_slot(from_other)
             if taken:

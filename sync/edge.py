@@ -103,9 +103,11 @@ def open(  # noqa: A001 - the package's own face: budwood.open
     what a node asks for, and goes to that remote alone (remote/token.py says how to name others). `fallback` is for
     when none is given; like those that volumes remember, it gets a token that was given for it before. Nothing is sent
     before it is needed. `cache_bytes` (BUDWOOD_CACHE_BYTES; 500M, 2G) is what the home keeps of pages that the remote
-    has too, from now on; 0: all that were fetched. Raises Unsupported for a newer or foreign home, Corrupt for a
-    damaged one.
+    has too, from now on; 0: all that were fetched. Raises BadInput for what names no place, Unsupported for a newer or
+    foreign home, Corrupt for a damaged one.
     """
+    if home == "":
+        raise BadInput('"" is no home: name a directory, or leave it out for the usual one')
     if cache_bytes is None:
         cache_bytes = os.environ.get("BUDWOOD_CACHE_BYTES") or None
     return Edge(

@@ -5,7 +5,8 @@ open first. Where all are taken, none is taken away for what was not in use a se
 of volumes would have each take one, and give it up to the next.
 
 The others are asked in turn, so many a second, whether they have something new: of a home of thousands of volumes the
-ones that are quiet are heard of late, and the ones in use at once.
+ones that are quiet are heard of late, and the ones in use at once. A mount asks only of those that are open, or were
+used lately: of a file that nobody opened for a while it is enough to look when it is opened.
 
 No clock of its own: times are seconds of one monotonic clock.
 """
@@ -25,10 +26,18 @@ _PATIENCE_SECONDS: Final = 1.0
 class PollSlots:
     """For any thread. Volumes are known by their raw ids."""
 
-    def __init__(self, most: int = MOST_POLLS, turns_per_second: float = TURNS_PER_SECOND) -> None:
-        """With no turns only volumes that were used are waited for."""
+    def __init__(
+        self,
+        most: int = MOST_POLLS,
+        turns_per_second: float = TURNS_PER_SECOND,
+        lately_seconds: float | None = None,
+    ) -> None:
+        """With `lately_seconds` only volumes that were used are waited for, and of those without a slot only such have
+        turns as are open, or were used so lately.
+        """
         self._most = most
         self._turns_per_second = turns_per_second
+        self._lately_seconds = lately_seconds
         self._used: dict[bytes, float] = {}
         """When; what was used last is last."""
         self._wanted: dict[bytes, float] = {}
@@ -68,7 +77,7 @@ class PollSlots:
                 return True
             return now - self._wanted.setdefault(vid, now) >= _PATIENCE_SECONDS
 
-    def take(self, vid: bytes) -> tuple[bool, bytes | None]:
+    def take(self, vid: bytes, now: float) -> tuple[bool, bytes | None]:
         """Whether the volume may be waited for from now on, until it is given back or taken by another; and the one
         that it was taken from. Else it waits for its turn.
         """
@@ -76,13 +85,13 @@ class PollSlots:
             if vid in self._held:
                 return True, None
             self._wanted.pop(vid, None)
-            if not self._turns_per_second and vid not in self._used:
+            if self._lately_seconds is not None and vid not in self._used:
                 return False, None
             given_up = None
             if len(self._held) >= self._most:
                 given_up = min(self._held, key=self._rank)
                 if self._rank(vid) <= self._rank(given_up) or self._is_outdone(vid):
-                    if self._turns_per_second:
+                    if self._may_have_turns(vid, now):
                         self._turns[vid] = None
                     return False, None
                 self._held.remove(given_up)
@@ -93,12 +102,13 @@ class PollSlots:
     def turn(self, now: float) -> bytes | None:
         """The next one that may be asked once, if it is time."""
         with self._lock:
-            if not self._turns or now < self._next_turn:
-                return None
-            vid = next(iter(self._turns))
-            del self._turns[vid]
-            self._next_turn = max(self._next_turn, now - 1.0) + 1 / self._turns_per_second
-            return vid
+            while self._turns and now >= self._next_turn:
+                vid = next(iter(self._turns))
+                del self._turns[vid]
+                if self._may_have_turns(vid, now):
+                    self._next_turn = max(self._next_turn, now - 1.0) + 1 / self._turns_per_second
+                    return vid
+            return None
 
     def give_back(self, vid: bytes) -> None:
         with self._lock:
@@ -116,6 +126,11 @@ class PollSlots:
     def _use(self, vid: bytes, now: float) -> None:
         self._used.pop(vid, None)
         self._used[vid] = now
+
+    def _may_have_turns(self, vid: bytes, now: float) -> bool:
+        if self._lately_seconds is None or vid in self._open:
+            return True
+        return now - self._used.get(vid, float("-inf")) < self._lately_seconds
 
     def _is_outdone(self, vid: bytes) -> bool:
         """Whether as many as there are slots come before it, and will take its own from it."""

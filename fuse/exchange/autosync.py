@@ -2,8 +2,9 @@
 
 **Volumes** are synced by the engine that syncs any home (sync/autosync.py), in threads of its own. Of all processes of
 the home the mount comes first; what a `budwood autosync` had under way is waited for. What programs have open is waited
-for by a long poll each, and so is what was used lately, up to a limit. A pull moves heads by the event loop, which
-settles what that does to those who have the file open (moving.py); where it can't be now, it is tried again.
+for by a long poll each, and so is what was used lately, up to a limit; beyond that they are asked about in turn. A pull
+moves heads by the event loop, which settles what that does to those who have the file open (moving.py); where it can't
+be now, it is tried again.
 
 **Names** are the mount's, whoever syncs the volumes: nobody else pushes them unasked. They are pushed as volumes are, a
 second after the last change. A name that is gone by then never reaches the remote.
@@ -42,6 +43,9 @@ from .swap import PATIENCE_SECONDS, QUIET_PATIENCE_SECONDS
 from .uplink import Uplink
 
 MOST_WATCHED: Final = 64
+TURNS_PER_SECOND: Final = 4.0
+"""Of those that are open, or were used lately, and have no long poll."""
+LATELY_SECONDS: Final = 60.0
 _THREADS: Final = 16
 _STEP_SECONDS: Final = 0.1
 
@@ -55,7 +59,7 @@ class Syncing:
         self.edge = edge
         self.engine: Autosync | None = None
         """While it runs, which is not before `run`, and not where nothing is done unasked."""
-        self.slots = PollSlots(MOST_WATCHED, 0.0)
+        self.slots = PollSlots(MOST_WATCHED, TURNS_PER_SECOND, LATELY_SECONDS)
         self.names = Pace(random.random)
         self.on_pushed: Callable[[bytes], None] = lambda _vid: None
         self._on_diverged = on_diverged

@@ -104,6 +104,7 @@ def test_ls_lists_what_is_here_or_what_the_remote_has(ann: Command, bob: Command
     local = Command(ann.capsys, ann.home)
     assert names(local, "--remote", ann.options[-1]) == ["a/c"]
     assert local("push", "a/c", "--remote").line(2).startswith("--remote needs a URL")
+    assert local("push", "a/c", "--home", "").line(2) == "--home needs a directory"
 
 
 def test_status_says_how_a_volume_stands_and_what_to_do(ann: Command, bob: Command) -> None:

@@ -624,6 +624,8 @@ def test_what_is_of_another_type_is_refused_in_words(one: Edge) -> None:
         (lambda: budwood.connect(wrong["path"], home=one.home), "it isn't text"),
         (lambda: budwood.open(home=one.home, remote=wrong["path"]), "is no remote: it isn't text"),
         (lambda: budwood.open(home=one.home, token=wrong["bytes"]), "printable ASCII characters only"),
+        (lambda: budwood.open(home=""), '"" is no home: name a directory'),
+        (lambda: budwood.connect("w", home=""), '"" is no home: name a directory'),
         (lambda: budwood.open(home=one.home, cache_bytes=-1), "-1 is no size in bytes"),
         (lambda: budwood.open(home=one.home, cache_bytes=1 << 63), f"{1 << 63} is no size in bytes"),
         (lambda: budwood.open(home=one.home, cache_bytes=wrong["half"]), r"1\.5 is no size in bytes"),

@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 import budwood
+from budwood.fuse.exchange.autosync import MOST_WATCHED
 from budwood.sync.autosync_election import leader
 from budwood.sync.edge import open as open_edge
 from budwood.volume.calls import LIST_NAMES, LOOKUP, LookupRequest, NamesRequest
@@ -568,6 +569,28 @@ def test_a_file_that_was_not_watched_is_opened_as_the_remote_has_it(tmp_path: Pa
             one.ask("push")
             two.start()
             assert (two.directory / "note").read_text() == "today, and longer"
+
+
+def test_of_more_open_databases_than_are_watched_all_move_on(tmp_path: Path, node: str) -> None:
+    names = [f"many/{number}.db" for number in range(MOST_WATCHED + 6)]
+
+    def write(*statements: str) -> None:
+        for name in names:
+            with closing(budwood.connect(name, home=tmp_path / "elsewhere", remote=node)) as db:
+                for statement in statements:
+                    db.execute(statement)
+                db.execute("pragma budwood_push").fetchall()
+
+    write("create table item(v)", "insert into item values (1)")
+    with mounted(tmp_path, remote=node) as mount, ExitStack() as opened:
+        databases = [opened.enter_context(closing(connect(mount.directory / name))) for name in names]
+
+        def shown() -> set[int]:
+            return {int(db.execute("select v from item").fetchone()[0]) for db in databases}
+
+        assert shown() == {1}
+        write("update item set v = 2")
+        wait_until(lambda: shown() == {2})
 
 
 def test_what_editors_leave_behind_for_a_moment_never_reaches_the_remote(tmp_path: Path, node: str) -> None:

@@ -92,6 +92,20 @@ MUTANTS: Final = (
         (AUTOSYNC, "-k", "more_volumes_than"),
     ),
     Mutant(
+        "mount: of more open files than are watched the others hear of nothing",
+        "sync/poll_slots.py",
+        "                    if self._may_have_turns(vid, now):\n                        self._turns",
+        "                    if self._lately_seconds is None:\n                        self._turns",
+        ("tests/unit/test_poll_slots.py",),
+    ),
+    Mutant(
+        "mount: what was used once is asked about for ever",
+        "sync/poll_slots.py",
+        'float("-inf")) < self._lately_seconds',
+        'float("-inf")) < self._lately_seconds * 1000',
+        ("tests/unit/test_poll_slots.py",),
+    ),
+    Mutant(
         "autosync: what a person does meets what is under way",
         "sync/autosync.py",
         "            self._ended.wait_for(lambda: vid not in self._busy)\n",

@@ -13,7 +13,6 @@ and in the end both mounts show what that holds, byte by byte, with its modes, a
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -21,8 +20,9 @@ from typing import Any, Final
 
 from ..mounts import why_not
 from ..waits import LIMIT_SECONDS
-from .children import COMMAND, Child, detach
+from .children import Child
 from .command import play_rounds, run
+from .mounted_tree import MountedTree
 from .proxy import Network, Proxy
 from .restarted_node import NodeActor
 from .world import World
@@ -33,45 +33,6 @@ LOSES: Final = 0.1
 BOTH: Final = 0.3
 """Of the rounds: each mount has an author, in a directory of its own."""
 LOOK_SECONDS: Final = 0.3
-
-
-class Machine:
-    """A home and its mount, which can be killed and comes back."""
-
-    def __init__(self, world: World, name: str, proxy: Proxy) -> None:
-        self.name = name
-        self.proxy = proxy
-        self.tree = world.folder / name
-        self.tree.mkdir()
-        self._world = world
-        world.children.mounted(self.tree)
-        self._mount = self._mounted()
-
-    def _mounted(self) -> Child:
-        where = ["--home", str(self._world.folder / f"{self.name}-home"), "--remote", self.proxy.url]
-        command = [*COMMAND, *where, "mount", str(self.tree), "--foreground"]
-        mount = self._world.children.start(f"{self.name}-mount", command)
-        if not self._world.children.line(mount):
-            self._world.report.violation(f"{self.name} can't be mounted: {self._world.children.said(mount)}")
-        return mount
-
-    def kill(self) -> None:
-        self._world.children.end(self._mount, signal.SIGKILL)
-        detach(self.tree)
-        self._mount = self._mounted()
-
-    def leave(self) -> None:
-        self._end()
-        self._mount = self._mounted()
-
-    def _end(self) -> None:
-        if self._world.children.end(self._mount, signal.SIGTERM) != 0:
-            self._world.report.violation(f"{self.name} did not end well")
-        detach(self.tree)
-
-    def end(self) -> None:
-        self._end()
-        self.proxy.close()
 
 
 def differences_at_last(world: World, wanted: Path, *mounts: Path) -> dict[str, Any]:
@@ -91,7 +52,7 @@ class MirroredTree:
         self.node = NodeActor(world)
         self.plain = world.folder / "plain"
         self.plain.mkdir()
-        self.machines = [Machine(world, name, Proxy(self.node.port)) for name in ("ash", "fir")]
+        self.machines = [MountedTree(world, name, Proxy(self.node.port)) for name in ("ash", "fir")]
         self._dice = world.dice("mirror")
 
     def round(self) -> None:
@@ -115,7 +76,7 @@ class MirroredTree:
         if fault:
             report.fault(fault)
         for machine in self.machines:
-            machine.proxy.loses, machine.proxy.state = 0.0, Network.PASS
+            machine.calm()
         did, wrong = self._said(programs)
         report.commits(len(did))
         if wrong:
@@ -124,7 +85,7 @@ class MirroredTree:
             report.violation(f"made at {author.name} ({fault or 'no fault'}): {differences}, after {did}")
         report.check("mirror")
 
-    def _program(self, machine: Machine, part: str = "") -> Child:
+    def _program(self, machine: MountedTree, part: str = "") -> Child:
         seed, steps = self._dice.randrange(1 << 32), self._dice.randint(1, MOST_STEPS)
         trees = self.plain / part, machine.tree / part
         return self.world.children.program(f"{machine.name}-steps", "mirror-steps", seed, steps, *trees)

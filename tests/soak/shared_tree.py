@@ -1,10 +1,11 @@
-"""The soak of a tree that two mounts share: links that swallow answers, and programs that rename at both.
+"""The soak of a tree that two mounts share: programs that write and rename at both, and whatever may befall them.
 
     python -m tests.soak.shared_tree --minutes 10 [--seed 7]
 
-Two mounts of one node, each behind a proxy that now and then hangs up instead of passing an answer on, so that whoever
-asked can't know what became of it. Round after round programs make, append to, replace, rename, swap and remove files
-and directories at either mount (tree_steps.py); then the links are whole, and the mounts have their time.
+Two mounts of one node, each behind a proxy. Round after round programs make, append to, replace, rename, swap and
+remove files, databases and directories (tree_steps.py), one by one at either mount, or at both at once. Meanwhile links
+are cut, or hang up now and then instead of passing an answer on, so that whoever asked can't know what became of it;
+the node or a mount is killed, or a mount is left. Then the links are whole, and the mounts have their time.
 
 What must hold, each a violation otherwise: both show the same; every word that was written, and that nobody who saw it
 took away, is somewhere; nothing is called by the name of something on its way.
@@ -13,72 +14,93 @@ took away, is somewhere; nothing is called by the name of something on its way.
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from pathlib import Path
+import time
 from typing import Any, Final
 
 from ..mounts import why_not
 from ..waits import LIMIT_SECONDS
-from .children import COMMAND, Child, detach
+from .children import Child
 from .command import play_rounds, run
-from .proxy import Proxy
+from .mounted_tree import MountedTree
+from .proxy import Network, Proxy
 from .restarted_node import NodeActor
 from .tree_steps import words
 from .world import World
 
+FAULTS: Final = ("answers swallowed", "links cut", "node killed", "mount killed", "mount left")
 LOSES: Final = 0.15
 ROUND_SECONDS: Final = 6.0
 LOOK_SECONDS: Final = 0.5
 SAME: Final = 8
 """So many looks in a row show the same at both, before it is taken for the end of a round."""
+SHARED: Final = "shared"
+"""A directory that is there while a mount is: nobody writes below it."""
 
 
 class SharedTree:
     def __init__(self, world: World) -> None:
         self.world = world
         self.node = NodeActor(world)
-        self.proxies = [Proxy(self.node.port) for _ in range(2)]
-        self.trees = [world.folder / name for name in ("ash", "fir")]
-        self.mounts = [self._mounted(tree, proxy) for tree, proxy in zip(self.trees, self.proxies, strict=True)]
+        self.mounts = [MountedTree(world, name, Proxy(self.node.port), "--on-diverged=fork") for name in ("ash", "fir")]
+        self._trees = [each.tree / SHARED for each in self.mounts]
+        self._trees[0].mkdir()
+        while not self._trees[1].exists() and not world.over.wait(LOOK_SECONDS):
+            pass
         self._dice = world.dice("tree")
         self._owed: set[str] = set()
         """Words that were written, and that nobody took away."""
 
-    def _mounted(self, tree: Path, proxy: Proxy) -> Child:
-        tree.mkdir()
-        self.world.children.mounted(tree)
-        where = ["--home", f"{tree}-home", "--remote", proxy.url]
-        mount = self.world.children.start(
-            f"{tree.name}-mount", [*COMMAND, *where, "mount", str(tree), "--foreground", "--on-diverged=fork"]
-        )
-        if not self.world.children.line(mount):
-            self.world.report.violation(f"{tree.name} can't be mounted: {self.world.children.said(mount)}")
-        return mount
-
     def round(self) -> None:
-        for proxy in self.proxies:
-            proxy.loses = LOSES
-        steps = self.world.children.program("steps", "change-trees", self._dice.randrange(1 << 32), *self.trees)
-        self.world.rest(ROUND_SECONDS)
-        steps.close_input()
-        self.world.children.end(steps)
-        for proxy in self.proxies:
-            proxy.loses = 0.0
-        if steps.lines:
-            self._judge(json.loads(steps.lines[-1]))
+        fault, rest = self._dice.choice(["", *FAULTS]), self._dice.uniform(0.3, 0.7) * ROUND_SECONDS
+        for each in self.mounts:
+            each.proxy.loses = LOSES if fault == "answers swallowed" else 0.0
+        programs = self._programs()
+        self.world.rest(rest)
+        self._befall(fault)
+        self.world.rest(ROUND_SECONDS - rest)
+        for program in programs:
+            program.close_input()
+        for program in programs:
+            self.world.children.end(program)
+        for each in self.mounts:
+            each.calm()
+        self._judge([json.loads(program.lines[-1]) for program in programs if program.lines])
 
-    def _judge(self, did: dict[str, Any]) -> None:
+    def _programs(self) -> list[Child]:
+        at_once = self._dice.random() < 0.5
+        return [
+            self.world.children.program(f"{name}-steps", "change-trees", self._dice.randrange(1 << 32), *trees)
+            for name, trees in (
+                [("ash", self._trees[:1]), ("fir", self._trees[1:])] if at_once else [("", self._trees)]
+            )
+        ]
+
+    def _befall(self, fault: str) -> None:
+        match fault:
+            case "links cut":
+                for each in self.mounts:
+                    each.proxy.state = Network.CUT
+            case "node killed":
+                self.node.kill()
+            case "mount killed":
+                self._dice.choice(self.mounts).kill()
+            case "mount left":
+                self._dice.choice(self.mounts).leave()
+            case _:
+                pass
+        if fault:
+            self.world.report.fault(fault)
+
+    def _judge(self, told: list[dict[str, Any]]) -> None:
         report = self.world.report
-        if "error" in did:
-            report.violation(f"a program met {did['error']}: {did['said']}")
-            return
-        report.commits(len(did["made"]))
-        for _ in range(sum(proxy.lost for proxy in self.proxies)):
-            report.fault("answer swallowed")
-        for proxy in self.proxies:
-            proxy.lost = 0
-        self._owed = (self._owed | set(did["made"])) - set(did["gone"])
+        for did in told:
+            if "error" in did:
+                report.violation(f"a program met {did['error']}: {did['said']}")
+                return
+            report.commits(len(did["made"]))
+            self._owed |= set(did["made"])
+        self._owed -= {word for did in told for word in did["gone"]}
         shown = self._settled()
         if self.world.over.is_set():
             return
@@ -95,25 +117,30 @@ class SharedTree:
     def _settled(self) -> dict[str, str]:
         """What both show once neither moves any more."""
         before: list[dict[str, Any]] = []
-        same, waited = 0, 0.0
-        while waited < LIMIT_SECONDS and not self.world.over.wait(LOOK_SECONDS):
-            waited += LOOK_SECONDS
-            shown = [self.world.children.run("look", "read-tree", tree) for tree in self.trees]
+        same, until = 0, time.monotonic() + LIMIT_SECONDS
+        while time.monotonic() < until and not self.world.over.wait(LOOK_SECONDS):
+            shown = [self.world.children.run("look", "read-tree", tree) for tree in self._trees]
             same = same + 1 if shown[0] == shown[1] and shown == before else 0
             before = shown
             if same >= SAME and "tree" in shown[0]:
                 return dict[str, str](shown[0]["tree"])
         if not self.world.over.is_set():
-            self.world.report.violation(f"they don't come to show the same: {before}")
+            self.world.report.violation(f"they don't come to show the same: {_apart(*before)}")
         return {}
 
     def end(self) -> None:
-        for mount, tree in zip(self.mounts, self.trees, strict=True):
-            self.world.children.end(mount, signal.SIGTERM)
-            detach(tree)
+        for each in self.mounts:
+            each.end()
         self.node.stop()
-        for proxy in self.proxies:
-            proxy.close()
+
+
+def _apart(one: dict[str, Any], other: dict[str, Any]) -> Any:
+    """By name what each shows, or what kept one from being read."""
+    if not ("tree" in one and "tree" in other):
+        return [each for each in (one, other) if "tree" not in each]
+    trees = one["tree"], other["tree"]
+    names = sorted({name for tree in trees for name in tree})
+    return {name: [tree.get(name) for tree in trees] for name in names if trees[0].get(name) != trees[1].get(name)}
 
 
 def soak(world: World, seconds: float) -> None:

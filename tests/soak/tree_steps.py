@@ -1,4 +1,4 @@
-"""Tree steps: what programs do to a tree of files that two mounts share, drawn at either of them.
+"""Tree steps: what programs do to a tree of files and databases that two mounts share.
 
 Every word that is written is written once. So whatever happens to the files, a word that was made, and that nobody who
 saw it took away, must be somewhere in the end.
@@ -9,26 +9,33 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-PASSING = frozenset(
+CERTAIN: Final = frozenset(
     {
         errno.EAGAIN,
         errno.EBUSY,
         errno.EEXIST,
         errno.EINVAL,
-        errno.EIO,
         errno.EISDIR,
         errno.ENOENT,
         errno.ENOTDIR,
         errno.ENOTEMPTY,
     }
 )
-"""What a program meets where another one is quicker, or the network is away."""
-NAMES = 9
-DIRECTORIES = 4
+"""What a program meets where another one is quicker: nothing was done."""
+DOUBTFUL: Final = frozenset({errno.ECONNABORTED, errno.EINTR, errno.EIO, errno.ENOTCONN})
+"""Where the network is away, or the mount is killed: it may have been done."""
+NAMES: Final = 9
+DIRECTORIES: Final = 4
+DATABASES: Final = 3
+SIDECAR: Final = ".db-"
+BUSY_SECONDS: Final = 5.0
 
 
 def words(text: str) -> list[str]:
@@ -36,9 +43,29 @@ def words(text: str) -> list[str]:
 
 
 def read_tree(directory: Path) -> dict[str, str]:
-    """Texts of files by name; "/" of a directory. Raises OSError."""
-    found = {path: path.is_dir() for path in sorted(directory.rglob("*"))}
-    return {str(path.relative_to(directory)): "/" if is_dir else path.read_text() for path, is_dir in found.items()}
+    """Words of files and databases by name; "/" of a directory. Raises OSError, sqlite3.Error."""
+    found = {path: path.is_dir() for path in sorted(directory.rglob("*")) if SIDECAR not in path.name}
+    return {str(path.relative_to(directory)): "/" if is_dir else _read(path) for path, is_dir in found.items()}
+
+
+def _read(path: Path) -> str:
+    content = path.read_bytes()
+    if not content.startswith(b"SQLite format 3"):
+        return content.decode()
+    with closing(_opened(path)) as db:
+        return " ".join(_rows(db))
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    uri = f"file:{str(path).replace('?', '%3f').replace('#', '%23')}?mode=rw"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+
+
+def _rows(db: sqlite3.Connection) -> list[str]:
+    """None of a database that its maker was not quick enough with."""
+    if not db.execute("select count(*) from sqlite_schema").fetchone()[0]:
+        return []
+    return [word for (word,) in db.execute("select word from t order by rowid")]
 
 
 @dataclass
@@ -49,17 +76,22 @@ class TreeSteps:
     made: list[str] = field(default_factory=list[str])
     """What programs were told is written. What they were told of an error for may be there or not."""
     gone: list[str] = field(default_factory=list[str])
+    """What they took away, or may have."""
     words: int = 0
 
     def step(self) -> None:
         tree = self.dice.choice(self.trees)
         files = [self.make, self.make, self.append, self.save, self.move, self.swap, self.remove]
         directories = [self.make_directory, self.move_directory, self.remove_directory]
+        databases = [self.insert, self.insert, self.insert, self.remove_database, self.move_database]
         try:
-            self.dice.choice([*files, *directories])(tree)
+            self.dice.choice([*files, *directories, *databases])(tree)
         except OSError as error:
-            if error.errno not in PASSING:
+            if error.errno not in CERTAIN | DOUBTFUL:
                 raise
+        except sqlite3.OperationalError:
+            # It is locked, or can't be opened, read or written just now.
+            pass
 
     def make(self, tree: Path) -> None:
         path, word = self._directory(tree) / f"n{self.dice.randrange(NAMES)}", self._word()
@@ -85,14 +117,13 @@ class TreeSteps:
         word = self._word()
         saving.write_text(word)
         self.made.append(word)
-        os.replace(saving, path)
-        self.gone += before
+        with self._taking(before):
+            os.replace(saving, path)
 
     def remove(self, tree: Path) -> None:
         path = self._file(tree)
-        before = words(path.read_text())
-        path.unlink()
-        self.gone += before
+        with self._taking(words(path.read_text())):
+            path.unlink()
 
     def move(self, tree: Path) -> None:
         self._rename(self._file(tree), self._directory(tree) / f"n{self.dice.randrange(NAMES)}")
@@ -113,6 +144,38 @@ class TreeSteps:
     def remove_directory(self, tree: Path) -> None:
         self._below(tree).rmdir()
 
+    def insert(self, tree: Path) -> None:
+        directory = self._directory(tree)
+        known = [path for path in directory.iterdir() if self._is_database(path)]
+        path = self._drawn([*known, directory / f"b{self.dice.randrange(DATABASES)}.db"])
+        path.touch()
+        word = self._word()
+        with closing(_opened(path)) as db:
+            db.execute(f"pragma journal_mode = {self.dice.choice(('wal', 'delete', 'truncate'))}").fetchall()
+            db.execute("create table if not exists t (word text)")
+            db.execute("insert into t values (?)", [word])
+        self.made.append(word)
+
+    def remove_database(self, tree: Path) -> None:
+        path = self._database(tree)
+        with closing(_opened(path)) as db:
+            before = _rows(db)
+        with self._taking(before):
+            path.unlink()
+
+    def move_database(self, tree: Path) -> None:
+        self._rename(self._database(tree), self._directory(tree) / f"b{self.dice.randrange(DATABASES)}.db")
+
+    @contextmanager
+    def _taking(self, taken: Sequence[str]) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in DOUBTFUL:
+                self.gone += taken
+            raise
+        self.gone += taken
+
     def _word(self) -> str:
         self.words += 1
         return f"{self.round}.{self.words}"
@@ -123,7 +186,13 @@ class TreeSteps:
         old.rename(new)
 
     def _file(self, tree: Path) -> Path:
-        return self._drawn([path for path in tree.rglob("*") if path.is_file()])
+        return self._drawn([path for path in tree.rglob("*") if path.is_file() and ".db" not in path.name])
+
+    def _database(self, tree: Path) -> Path:
+        return self._drawn([path for path in tree.rglob("*") if self._is_database(path)])
+
+    def _is_database(self, path: Path) -> bool:
+        return ".db" in path.name and SIDECAR not in path.name
 
     def _directory(self, tree: Path) -> Path:
         return self._drawn([tree, *(path for path in tree.rglob("*") if path.is_dir())])

@@ -117,10 +117,12 @@ class Autosync(AbstractContextManager["Autosync"]):
         slots: PollSlots | None = None,
         on_answer: Callable[[], None] = lambda: None,
         on_pushed: Callable[[Volume], None] = lambda _volume: None,
+        on_broken: Callable[[], None] = lambda: None,
         served: Callable[[], int] | None = None,
     ) -> None:
         """`on_answer` hears, in a thread of this, that a remote which was away answers, or may by now; `on_pushed` of a
-        volume whose commits it has. `served` counts what this process answers programs, which this gives way to.
+        volume whose commits it has; `on_broken`, that this came upon a mistake of its own, and ends. `served` counts
+        what this process answers programs, which this gives way to.
         """
         self._edge = edge
         self._on_diverged = on_diverged
@@ -129,6 +131,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._slots = PollSlots() if slots is None else slots
         self._on_answer = on_answer
         self._on_pushed = on_pushed
+        self._on_broken = on_broken
         self._throttle = Throttle(_WORKERS, served)
         self._stop = threading.Event()
         self._stirred = threading.Event()
@@ -253,6 +256,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._mistake = self._mistake or error
         self._stop.set()
         self._stirred.set()
+        self._on_broken()
 
     def _stand(self) -> None:
         with ExitStack() as held:
@@ -578,7 +582,9 @@ class Autosync(AbstractContextManager["Autosync"]):
 
     def _hear(self, task: _Task) -> None:
         poll, task.poll = task.poll, None
-        assert poll is not None
+        if poll is None:
+            # The volume was removed before a worker came to this.
+            return
         assert poll.begun is not None
         newest = poll.begun.result().lsn
         volume = self._volume_of(task)

@@ -201,9 +201,9 @@ class Syncing:
     # The background
 
     async def run(self) -> None:
-        """For as long as the mount lives."""
+        """For as long as the mount lives, or until the engine breaks, which is raised: it is to be begun anew then."""
         assert self._on_diverged is not None
-        token = trio.lowlevel.current_trio_token()
+        token, broken = trio.lowlevel.current_trio_token(), trio.Event()
         self.edge.mover = lambda vid, apart: self._mover(
             vid, apart=apart, patience_seconds=QUIET_PATIENCE_SECONDS, token=token
         )
@@ -220,11 +220,15 @@ class Syncing:
             slots=self.slots,
             on_answer=partial(_soon, token, lambda: self.link().nudge()),
             on_pushed=pushed,
+            on_broken=partial(_soon, token, broken.set),
             served=counters.requests.total,
         )
         try:
             self.stir_names()
-            await self._push_names_when_due()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._push_names_when_due)
+                await broken.wait()
+                nursery.cancel_scope.cancel()
         finally:
             self.engine = None
             # What it has under way may need this loop to end.

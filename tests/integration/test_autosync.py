@@ -177,6 +177,37 @@ def test_of_what_is_quiet_nothing_is_kept_open(store: Path, capsys: pytest.Captu
         wait_until(lambda: not opened())
 
 
+def test_a_volume_that_is_removed_while_its_answer_waits_for_a_worker_ends_nothing(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, held, may_end = ["a", "b", "c", "d", "v", "w"], list[str](), threading.Event()
+
+    def hold(volume: Volume) -> None:
+        held.append(volume.name)
+        assert may_end.wait(LIMIT_SECONDS)
+
+    with serving(store) as url:
+        ann, bob = user(capsys, store / "../ann", url), user(capsys, store / "../bob", url)
+        for name in names:
+            ann.sql_made(name)
+            ann.ok("push", name)
+            bob.ok("clone", name)
+        with open_edge(home=bob.home, remote=url) as edge, Autosync(edge, on_pushed=hold) as syncing:
+            wait_until(lambda: syncing.polls == len(names))
+            for name in names[:4]:
+                bob.sql(name, "INSERT INTO t VALUES (4, 'x')")
+            wait_until(lambda: len(held) == 4)
+            removed = edge.volume_here("v").id.raw
+            for name in ("v", "w"):
+                ann.sql(name, "INSERT INTO t VALUES (4, 'x')")
+                ann.ok("push", name)
+            wait_until(lambda: removed in syncing._queued)  # pyright: ignore[reportPrivateUsage]
+            edge.rm("v")
+            wait_until(lambda: removed not in syncing._tasks)  # pyright: ignore[reportPrivateUsage]
+            may_end.set()
+            wait_until(lambda: all_at(edge, ["w"], 2))
+
+
 def test_what_is_asked_for_waits_for_what_is_under_way_and_keeps_more_from_beginning(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,6 +99,20 @@ MUTANTS: Final = (
         ("tests/unit/test_poll_slots.py",),
     ),
     Mutant(
+        "mount: an engine that broke is not begun anew",
+        "sync/autosync.py",
+        "        self._on_broken()\n",
+        "",
+        ("tests/unit/test_mount_engine.py",),
+    ),
+    Mutant(
+        "autosync: a volume that is removed while its answer waits ends it",
+        "sync/autosync.py",
+        "        if poll is None:\n",
+        "        if False:\n",
+        (AUTOSYNC, "-k", "answer_waits"),
+    ),
+    Mutant(
         "mount: what was used once is asked about for ever",
         "sync/poll_slots.py",
         'float("-inf")) < self._lately_seconds',

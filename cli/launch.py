@@ -5,14 +5,17 @@ is missing the script ends with one line and exit status 1, before anything was 
 fault of the installation and keeps its traceback.
 
 Standard streams that were closed (`<&-`, or a supervisor that gives none) are opened on the null device first. Else the
-first file to be opened, a store's perhaps, would take the number, and what is printed would go into it.
+first file to be opened, a store's perhaps, would take the number, and what is printed would go into it. A standard
+output that can't take every letter, as one in ASCII, has the others as Python writes them: `\\xfc`.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from importlib.util import find_spec
+from typing import Any
 
 # What the extra `cli` brings, as top-level module names.
 _EXTRA = ("rich", "typer")
@@ -51,3 +54,6 @@ def _open_streams() -> None:
                 os.close(fd)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    output: Any = sys.stdout
+    if codecs.lookup(output.encoding).name != "utf-8":
+        output.reconfigure(errors="backslashreplace")

@@ -6,6 +6,7 @@ Each test looks again afterwards: what stood before is read back.
 from __future__ import annotations
 
 import json
+import os
 import random
 import resource
 import shutil
@@ -341,6 +342,14 @@ def test_of_two_processes_that_import_one_name_one_wins(user: Command, file: Pat
     assert loser.startswith("budwood: there is a volume 'w' here already")
     assert user.sql("w", "SELECT count(*) FROM t; PRAGMA integrity_check") == ["9", "ok"]
     assert user.sql("v", READ) == ROWS
+
+
+def test_a_terminal_that_has_not_every_letter_is_shown_the_others_in_ascii(user: Command) -> None:
+    user.ok("create", "Größe")
+    line, environment = [*ENTRY, *user.options, "ls"], {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"Gr\xf6\xdfe" in done.stdout
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

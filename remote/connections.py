@@ -3,7 +3,8 @@
 httpx's pool looks through all of its connections at every call: one client with 200 calls under way spent five times
 what 200 clients did. Here a call takes the connection that was used last, or a new one, and gives it back: one step,
 however many there are. All else stays httpx's: TLS, proxies from the environment, timeouts, errors. What a call left
-half read httpx closes itself, and connects anew for the next.
+half read httpx closes itself, and connects anew for the next. But of a call that was cancelled before it had its answer
+httpx may believe for ever that it is under way (httpcore 1.0): that client is never used again.
 
 A node may be several workers behind one address (docs/design/0101), each of which takes the connections that it gets to
 first. Any of them answers for all, but has to ask the right one. So a call that knows whom it is for takes a connection
@@ -91,10 +92,11 @@ class Connections:
                 self._missed = 0
                 self._given_up_until = anyio.current_time() + GIVEN_UP_SECONDS
 
-    async def give_back(self, connection: Connection) -> None:
+    async def give_back(self, connection: Connection, *, is_sound: bool) -> None:
+        """`is_sound`: its last answer was read, or left by closing it."""
         self._room.release()
-        if self._closed or self._count >= self._kept:
-            await connection.client.aclose()
+        if self._closed or not is_sound or self._count >= self._kept:
+            await _close(connection)
         else:
             self._count += 1
             self._idle.setdefault(connection.worker, deque()).append(_Idle(connection, anyio.current_time()))
@@ -104,7 +106,7 @@ class Connections:
         self._closed = True
         for idle in list(self._idle.values()):
             while idle:
-                await self._taken(idle.popleft).client.aclose()
+                await _close(self._taken(idle.popleft))
 
     def _found(self, worker: str) -> Connection:
         there = self._idle.get(worker)
@@ -129,4 +131,9 @@ class Connections:
         last = anyio.current_time() - KEPT_SECONDS
         for idle in list(self._idle.values()):
             while idle and idle[0].since < last:
-                await self._taken(idle.popleft).client.aclose()
+                await _close(self._taken(idle.popleft))
+
+
+async def _close(connection: Connection) -> None:
+    with anyio.CancelScope(shield=True):
+        await connection.client.aclose()

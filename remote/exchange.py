@@ -285,6 +285,7 @@ class Exchange:
         except NoneFree as error:
             words = f"{connections.most:,} calls of this process to {self.url} are under way, and none has ended"
             raise Unavailable(f"{words}: try again later") from error
+        was_given_up, is_sound = True, False
         try:
             headers = {"content-type": content, TIMEOUT_HEADER: f"{left * _TOLD:.3f}", HEADER: request_id}
             if traceparent:
@@ -302,8 +303,13 @@ class Exchange:
             self._note(response, connections, connection, volume)
             try:
                 yield response
+                was_given_up = False
+            except Exception:
+                was_given_up = False
+                raise
             finally:
                 await response.aclose()
+                is_sound = not was_given_up
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             raise BadInput(f"{self.url} can't be asked: {_words(error)}") from error
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
@@ -317,7 +323,7 @@ class Exchange:
             words = f"{words}: try again, and check that a Budwood node listens there"
             raise _NotNow(Unavailable(words, determinate=not changes)) from error
         finally:
-            await connections.give_back(connection)
+            await connections.give_back(connection, is_sound=is_sound)
 
     def _note(self, response: httpx.Response, connections: Connections, connection: Connection, volume: bytes) -> None:
         """Who of several workers has answered, if it says so."""
@@ -385,13 +391,15 @@ class Exchange:
             connection = await connections.take(seconds)
         except NoneFree:
             return False
+        answered = False
         try:
             await connection.client.get(self._url_of("/healthz"), timeout=httpx.Timeout(seconds))
+            answered = True
         except httpx.HTTPError:
-            return False
+            pass
         finally:
-            await connections.give_back(connection)
-        return True
+            await connections.give_back(connection, is_sound=answered)
+        return answered
 
     def _opened(self, *, waits: bool) -> Connections:
         connections = self._connections.get(waits)

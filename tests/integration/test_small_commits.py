@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -17,6 +18,8 @@ from tests.served import Raw, client, serving
 
 from budwood.remote import connections
 from budwood.remote.connections import Connections, NoneFree
+from budwood.remote.exchange import Timing
+from budwood.remote.http import HttpRemote
 from budwood.server.http.asgi import Message, Request
 from budwood.server.http.body import read_body
 from budwood.server.http.memory_budget import MemoryBudget, Pace
@@ -47,19 +50,18 @@ class Answering:
     async def handle(self, stream: anyio.abc.SocketStream) -> None:
         body = msgspec.msgpack.encode(StoreInfo(store="s"))
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/msgpack\r\ncontent-length: {len(body)}\r\n\r\n"
-        async with stream:
-            received, asked = b"", False
-            while True:
-                try:
+        # Until whoever asks goes away.
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            async with stream:
+                received, asked = b"", False
+                while True:
                     received += await stream.receive()
-                except (anyio.EndOfStream, anyio.BrokenResourceError):
-                    return
-                # A hello's body is one byte.
-                if HEADS in received and not received.endswith(HEADS):
-                    self.connected += not asked
-                    received, asked = b"", True
-                    await self._met()
-                    await stream.send(head.encode() + body)
+                    # A hello's body is one byte.
+                    if HEADS in received and not received.endswith(HEADS):
+                        self.connected += not asked
+                        received, asked = b"", True
+                        await self._met()
+                        await stream.send(head.encode() + body)
 
     async def _met(self) -> None:
         self.waiting += 1
@@ -104,6 +106,37 @@ async def test_a_call_that_was_cancelled_leaves_its_place_to_others(monkeypatch:
         assert node.connected == 2, "an answer that was left unread is no other call's"
 
 
+@both
+@pytest.mark.filterwarnings("ignore:.*ByteStream:pytest.PytestUnraisableExceptionWarning")
+async def test_a_call_that_is_given_up_at_any_step_stalls_no_other() -> None:
+    """httpx may go on believing that it is under way, and have the next call wait for its end."""
+    async with answering(1) as (_, address):
+        remote = HttpRemote(address, timing=Timing(read_seconds=2 * LIMIT_SECONDS))
+        for steps in range(100):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(remote.ask, HELLO, Done())
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            assert (await remote.ask(HELLO, Done())).store == "s"
+        await remote.aclose()
+
+
+async def test_a_task_that_is_cancelled_at_any_step_stalls_no_other_call() -> None:
+    """As programs with asyncio cancel one, which tells it once."""
+    async with answering(1) as (_, address):
+        remote = HttpRemote(address, timing=Timing(read_seconds=2 * LIMIT_SECONDS))
+        for steps in range(100):
+            task = asyncio.create_task(remote.ask(HELLO, Done()))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            assert (await remote.ask(HELLO, Done())).store == "s"
+        await remote.aclose()
+
+
 def unsecured() -> httpx.AsyncClient:
     return httpx.AsyncClient(verify=False)
 
@@ -114,9 +147,9 @@ async def test_beyond_the_most_a_call_waits_and_is_told_in_the_end() -> None:
     first = await pool.take(0.0)
     with pytest.raises(NoneFree):
         await pool.take(0.01)
-    await pool.give_back(first)
+    await pool.give_back(first, is_sound=True)
     assert await pool.take(0.0) is first
-    await pool.give_back(first)
+    await pool.give_back(first, is_sound=True)
     await pool.aclose()
     assert first.client.is_closed
 
@@ -126,13 +159,13 @@ async def test_connections_are_closed_that_are_old_too_many_or_given_back_late(m
     pool = Connections(unsecured, most=3, kept=2)
     one, two, three = [await pool.take(0.0) for _ in range(3)]
     for each in (one, two, three):
-        await pool.give_back(each)
+        await pool.give_back(each, is_sound=True)
     assert (one.client.is_closed, two.client.is_closed, three.client.is_closed) == (False, False, True)
     monkeypatch.setattr(connections, "KEPT_SECONDS", -1.0)
     late = await pool.take(0.0)
     assert (one.client.is_closed, two.client.is_closed) == (True, True)
     await pool.aclose()
-    await pool.give_back(late)
+    await pool.give_back(late, is_sound=True)
     assert late.client.is_closed
 
 

@@ -13,6 +13,20 @@ OVERLOADED: Final = "tests/integration/test_overloaded.py"
 
 MUTANTS: Final = (
     Mutant(
+        "client: a connection that a call gave up is used again",
+        "remote/connections.py",
+        "self._closed or not is_sound or ",
+        "self._closed or ",
+        ("tests/integration/test_small_commits.py", "-k", "any_step"),
+    ),
+    Mutant(
+        "client: what was given up while it was read is taken for sound",
+        "remote/exchange.py",
+        "                is_sound = not was_given_up\n",
+        "                is_sound = True\n",
+        ("tests/integration/test_small_commits.py", "-k", "any_step"),
+    ),
+    Mutant(
         "http: each call connects anew",
         "remote/connections.py",
         "            return self._taken(there.pop)\n",

@@ -22,7 +22,7 @@ async def used(pool: Connections, wanted: str, leads_to: Iterator[str]) -> Conne
     """By one call. A connection keeps to the worker that it leads to."""
     taken = await pool.take(0.0, wanted)
     pool.leads(taken, taken.worker or next(leads_to))
-    await pool.give_back(taken)
+    await pool.give_back(taken, is_sound=True)
     return taken
 
 
@@ -31,7 +31,7 @@ async def test_what_leads_there_is_taken_before_what_was_used_last(connect: Call
     leads = iter("12")
     one, two = await used(pool, "", leads), await pool.take(0.0, "2")
     pool.leads(two, next(leads))
-    await pool.give_back(two)
+    await pool.give_back(two, is_sound=True)
     for _ in range(3):
         assert await used(pool, "1", leads) is one
         assert await used(pool, "2", leads) is two
@@ -65,7 +65,7 @@ async def test_it_is_given_up_where_none_leads_there(
 async def test_one_worker_is_like_none(connect: Callable[[], httpx.AsyncClient]) -> None:
     pool = Connections(connect, most=9, kept=9)
     first = await pool.take(0.0)
-    await pool.give_back(first)
+    await pool.give_back(first, is_sound=True)
     assert await pool.take(0.0) is first
-    await pool.give_back(first)
+    await pool.give_back(first, is_sound=True)
     await pool.aclose()

@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 BATCH_ROWS: Final = 64
 """Of a result, fetched at once."""
-_STEPS: Final = 20_000
-"""Of SQLite's machine, between two looks whether a statement is still wanted: some milliseconds."""
+_STEPS: Final = 2_000
+"""Of SQLite's machine, between two looks whether a statement is still wanted: far less than a millisecond."""
 
 
 class _Closes(Protocol):
@@ -111,8 +111,7 @@ class Connection:
         self._owner: int | None = None
         """The task whose transaction is open."""
         self._depth = 0
-        worker.interrupt = raw.interrupt
-        # A statement that is cut off between two of SQLite's own looks, or has not begun, is stopped by these.
+        # What was cancelled ends by these. SQLite's `interrupt` would end whatever else the connection has open, too.
         raw.set_progress_handler(lambda: worker.is_unwanted, _STEPS)
         raw.exec_trace = lambda cursor, sql, bindings: not worker.is_unwanted
 
@@ -173,8 +172,19 @@ class Connection:
 
     @asynccontextmanager
     async def _block(self, begin: str, end: str, undo: str) -> AsyncGenerator[None]:
+        has_begun = False
+
+        def enter(raw: apsw.Connection) -> None:
+            nonlocal has_begun
+            raw.execute(begin)
+            has_begun = True
+
+        def leave(raw: apsw.Connection) -> None:
+            if has_begun and raw.in_transaction:
+                raw.execute(undo)
+
         try:
-            await self._statement(lambda raw: raw.execute(begin))
+            await self._statement(enter)
             self._depth += 1
             try:
                 yield
@@ -185,7 +195,7 @@ class Connection:
                 self._depth -= 1
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self.run(lambda raw: raw.execute(undo) if raw.in_transaction else None)
+                await self.run(leave)
             raise
 
     async def push(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Worker: one thread, for what blocks on behalf of an event loop (aio.py).
 
 Its work is done in the order in which it was given. Whoever waits for a piece of it may be cancelled: work that had
-not begun isn't done then, and what is under way is interrupted, and waited for by nobody; what it still comes to is
-undone by `unwanted`. The next piece begins when it has ended, so that a connection never has two at a time.
+not begun isn't done then, and what is under way can see that it isn't wanted any more (`is_unwanted`), and is waited
+for by nobody; what it still comes to is undone by `unwanted`. The next piece begins when it has ended, so that a
+connection never has two at a time.
 
 The loop waits for no lock that is held for longer than an assignment.
 """
@@ -56,10 +57,7 @@ class _Job(Generic[T]):
 
 
 class Worker:
-    """`interrupt` ends what is under way, from any thread and at once; it is set by whoever knows how."""
-
     def __init__(self, name: str) -> None:
-        self.interrupt: Callable[[], object] | None = None
         self._jobs: Final = SimpleQueue[_Job[Any] | None]()
         self._lock: Final = Lock()
         self._current: _Job[Any] | None = None
@@ -96,8 +94,6 @@ class Worker:
     def _abandon(self, job: _Job[Any]) -> None:
         with self._lock:
             job.abandoned = True
-            if self._current is job and self.interrupt is not None:
-                self.interrupt()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -13,9 +13,9 @@ SYSTEMS: Final = "tests/unit/test_vfs_systems.py"
 MUTANTS: Final = (
     Mutant(
         "a cancelled statement goes on until somebody looks",
-        "vfs/worker.py",
-        "            if self._current is job and self.interrupt is not None:\n                self.interrupt()\n",
-        "",
+        "vfs/aio.py",
+        "_STEPS: Final = 2_000\n",
+        "_STEPS: Final = 200_000\n",
         (AIO, "-k", "cancelled_query"),
     ),
     Mutant(
@@ -24,6 +24,13 @@ MUTANTS: Final = (
         "if within and not raw.in_transaction:",
         "if within and raw is None:",
         (AIO, "-k", "does_nothing_more"),
+    ),
+    Mutant(
+        "what a transaction within another did is taken back though it never began",
+        "vfs/aio.py",
+        "            if has_begun and raw.in_transaction:\n",
+        "            if raw.in_transaction:\n",
+        (AIO, "-k", "at_any_step"),
     ),
     Mutant(
         "the rest of a result whose fetch was cut off is given as all of it",

@@ -4,8 +4,8 @@ the end (S2.30).
 The real engine, over a real store, without its thread and its pool: a schedule looks, begins what is due and runs what
 was begun, one after the other, as a seed draws them. Before and after each push and pull, and while a divergence is
 settled, other things happen in their midst, as they would in other threads: programs commit, the other home pushes, the
-engine looks. Answers get lost. Time is a number that is drawn, too. AUTOSYNC_SEEDS=500 tries as many schedules of each
-way out.
+engine looks, volumes are removed, come back, are opened and change their modes, connections are given up. Answers get
+lost. Time is a number that is drawn, too. AUTOSYNC_SEEDS=500 tries as many schedules of each way out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from budwood.sync.merge import merging
 from budwood.sync.poll_slots import PollSlots
 from budwood.sync.volume import Volume
 from budwood.volume.calls import SNAPSHOT, Head, SnapshotRequest, WaitRequest
-from budwood.volume.errors import Diverged, Unavailable
+from budwood.volume.errors import Busy, Diverged, NotFound, Unavailable
 
 SEEDS: Final = int(os.environ.get("AUTOSYNC_SEEDS", "8"))
 STEPS: Final = 40
@@ -154,8 +155,8 @@ class Schedule:
             self.bob.volume(name)
         self.policy = policy
         home: Any = PolledHome(self.ann, self)
-        slots = PollSlots(most=self.dice.choice([1, 8]), turns_per_second=1.0)
-        self.engine = ByHand(home, on_diverged=self.settle, say=self.said.append, slots=slots)
+        self.slots = PollSlots(self.dice.choice([1, 8]), 1.0, self.dice.choice([None, 60.0]))
+        self.engine = ByHand(home, on_diverged=self.settle, say=self.said.append, slots=self.slots)
         self.engine.begin(self.dice.random)
 
     def close(self) -> None:
@@ -179,6 +180,10 @@ class Schedule:
             self.go_on,
             self.answer,
             self.wait,
+            self.remove,
+            self.open,
+            self.set_mode,
+            self.abandon,
         ]
 
     def commit(self) -> None:
@@ -229,6 +234,30 @@ class Schedule:
     def wait(self) -> None:
         self.clock.now += self.dice.choice([0.05, 0.5, 1.5, 10.0, 60.0])
 
+    def remove(self) -> None:
+        if self.dice.random() < 0.3:
+            with suppress(Busy, NotFound):
+                self.ann.rm(self.dice.choice(NAMES), discard=True)
+
+    def open(self) -> None:
+        """In a mount, or no more."""
+        with suppress(NotFound):
+            vid = self.ann.volume_here(self.dice.choice(NAMES)).id.raw
+            if self.dice.random() < 0.5:
+                self.slots.open(vid, self.clock.now)
+                self.engine.stir(vid)
+            else:
+                self.slots.close(vid)
+
+    def set_mode(self) -> None:
+        with suppress(NotFound):
+            self.ann.volume_here(self.dice.choice(NAMES)).set_mode(self.dice.choice(["both", "push", "disabled"]))
+
+    def abandon(self) -> None:
+        """As after the machine has slept."""
+        self.engine._abandon()  # pyright: ignore[reportPrivateUsage]
+        self.engine.wake()
+
     # In the midst of things
 
     def meanwhile(self) -> None:
@@ -277,6 +306,10 @@ class Schedule:
     def come_to_rest(self) -> None:
         """Whatever there is to do is done, once the network is whole and nobody does anything any more."""
         self.calm = True
+        for volume in self.ann.volumes():
+            volume.set_mode("both")
+            self.slots.open(volume.id.raw, self.clock.now)
+            self.engine.stir(volume.id.raw)
         for _ in range(ROUNDS):
             self.clock.now += 40.0
             self.look()

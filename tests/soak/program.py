@@ -145,8 +145,8 @@ def digests(remote: str, *wanted: str) -> None:
     say({"digests": found})
 
 
-def change_trees(seed: str, *trees: str) -> None:
-    steps = TreeSteps(seed, random.Random(seed), [Path(tree) for tree in trees])
+def change_trees(seed: str, what: str, *trees: str) -> None:
+    steps = TreeSteps(seed, random.Random(seed), [Path(tree) for tree in trees], only_databases=what == "databases")
     while not (stopped() and steps.made):
         steps.step()
     say({"made": steps.made, "gone": steps.gone})

@@ -7,6 +7,8 @@ remove files, databases and directories (tree_steps.py), one by one at either mo
 are cut, or hang up now and then instead of passing an answer on, so that whoever asked can't know what became of it;
 the node or a mount is killed, or a mount is left. Then the links are whole, and the mounts have their time.
 
+What diverges is forked, or replayed, as the seed has it. Databases can be replayed: then there are no other files.
+
 What must hold, each a violation otherwise: both show the same; every word that was written, and that nobody who saw it
 took away, is somewhere; nothing is called by the name of something on its way.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any, Final
 
 from ..mounts import why_not
@@ -42,12 +45,16 @@ class SharedTree:
     def __init__(self, world: World) -> None:
         self.world = world
         self.node = NodeActor(world)
-        self.mounts = [MountedTree(world, name, Proxy(self.node.port), "--on-diverged=fork") for name in ("ash", "fir")]
+        self._dice = world.dice("tree")
+        policy = self._dice.choice(["fork", "replay"])
+        self._what = {"fork": "all", "replay": "databases"}[policy]
+        self.mounts = [
+            MountedTree(world, name, Proxy(self.node.port), f"--on-diverged={policy}") for name in ("ash", "fir")
+        ]
         self._trees = [each.tree / SHARED for each in self.mounts]
         self._trees[0].mkdir()
         while not self._trees[1].exists() and not world.over.wait(LOOK_SECONDS):
             pass
-        self._dice = world.dice("tree")
         self._owed: set[str] = set()
         """Words that were written, and that nobody took away."""
 
@@ -68,13 +75,13 @@ class SharedTree:
         self._judge([json.loads(program.lines[-1]) for program in programs if program.lines])
 
     def _programs(self) -> list[Child]:
-        at_once = self._dice.random() < 0.5
-        return [
-            self.world.children.program(f"{name}-steps", "change-trees", self._dice.randrange(1 << 32), *trees)
-            for name, trees in (
-                [("ash", self._trees[:1]), ("fir", self._trees[1:])] if at_once else [("", self._trees)]
-            )
-        ]
+        seed, ash, fir = self._dice.randrange(1 << 32), *self._trees
+        if self._dice.random() < 0.5:
+            return [self._program("steps", seed, ash, fir)]
+        return [self._program("ash-steps", seed, ash), self._program("fir-steps", seed + 1, fir)]
+
+    def _program(self, name: str, seed: int, *trees: Path) -> Child:
+        return self.world.children.program(name, "change-trees", seed, self._what, *trees)
 
     def _befall(self, fault: str) -> None:
         match fault:

@@ -10,7 +10,7 @@ import errno
 import os
 import random
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +65,7 @@ def _rows(db: sqlite3.Connection) -> list[str]:
     """None of a database that its maker was not quick enough with."""
     if not db.execute("select count(*) from sqlite_schema").fetchone()[0]:
         return []
-    return [word for (word,) in db.execute("select word from t order by rowid")]
+    return [word for (word,) in db.execute("select word from t")]
 
 
 @dataclass
@@ -73,6 +73,8 @@ class TreeSteps:
     round: str
     dice: random.Random
     trees: Sequence[Path]
+    only_databases: bool = False
+    """No other files."""
     made: list[str] = field(default_factory=list[str])
     """What programs were told is written. What they were told of an error for may be there or not."""
     gone: list[str] = field(default_factory=list[str])
@@ -81,11 +83,19 @@ class TreeSteps:
 
     def step(self) -> None:
         tree = self.dice.choice(self.trees)
-        files = [self.make, self.make, self.append, self.save, self.move, self.swap, self.remove]
+        files: list[Callable[[Path], None]] = [
+            self.make,
+            self.make,
+            self.append,
+            self.save,
+            self.move,
+            self.swap,
+            self.remove,
+        ]
         directories = [self.make_directory, self.move_directory, self.remove_directory]
         databases = [self.insert, self.insert, self.insert, self.remove_database, self.move_database]
         try:
-            self.dice.choice([*files, *directories, *databases])(tree)
+            self.dice.choice([*directories, *databases, *([] if self.only_databases else files)])(tree)
         except OSError as error:
             if error.errno not in CERTAIN | DOUBTFUL:
                 raise
@@ -152,7 +162,7 @@ class TreeSteps:
         word = self._word()
         with closing(_opened(path)) as db:
             db.execute(f"pragma journal_mode = {self.dice.choice(('wal', 'delete', 'truncate'))}").fetchall()
-            db.execute("create table if not exists t (word text)")
+            db.execute("create table if not exists t (word text primary key) without rowid")
             db.execute("insert into t values (?)", [word])
         self.made.append(word)
 

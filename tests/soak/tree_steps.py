@@ -10,7 +10,7 @@ import errno
 import os
 import random
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,19 +83,12 @@ class TreeSteps:
 
     def step(self) -> None:
         tree = self.dice.choice(self.trees)
-        files: list[Callable[[Path], None]] = [
-            self.make,
-            self.make,
-            self.append,
-            self.save,
-            self.move,
-            self.swap,
-            self.remove,
-        ]
-        directories = [self.make_directory, self.move_directory, self.remove_directory]
-        databases = [self.insert, self.insert, self.insert, self.remove_database, self.move_database]
+        draws = [self.make_directory, self.move_directory, self.remove_directory]
+        draws += [self.insert, self.insert, self.insert, self.remove_database, self.move_database]
+        if not self.only_databases:
+            draws += [self.make, self.make, self.append, self.save, self.move, self.swap, self.remove]
         try:
-            self.dice.choice([*directories, *databases, *([] if self.only_databases else files)])(tree)
+            self.dice.choice(draws)(tree)
         except OSError as error:
             if error.errno not in CERTAIN | DOUBTFUL:
                 raise

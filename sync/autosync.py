@@ -10,7 +10,7 @@ there is nothing to do costs nothing: it is looked at when its rows change, its 
 
 **Trouble** of one volume is that volume's alone: it is put off, with longer and longer pauses. A remote that is away is
 asked more rarely; once any volume has an answer, or this machine has slept or changed its network, all that waited for
-that are tried at once.
+that are tried at once. A mistake of our own, too, puts off the volume that it was met with, and `close` raises it.
 
 **Diverged** volumes are given to `on_diverged` (divergence.py), once for each state that they stand in, under no lock.
 
@@ -117,12 +117,12 @@ class Autosync(AbstractContextManager["Autosync"]):
         slots: PollSlots | None = None,
         on_answer: Callable[[], None] = lambda: None,
         on_pushed: Callable[[Volume], None] = lambda _volume: None,
-        on_broken: Callable[[], None] = lambda: None,
+        on_mistake: Callable[[BaseException, bool], None] = lambda _error, _ends: None,
         served: Callable[[], int] | None = None,
     ) -> None:
         """`on_answer` hears, in a thread of this, that a remote which was away answers, or may by now; `on_pushed` of a
-        volume whose commits it has; `on_broken`, that this came upon a mistake of its own, and ends. `served` counts
-        what this process answers programs, which this gives way to.
+        volume whose commits it has; `on_mistake` of an error that is nobody else's, and whether this ends by it.
+        `served` counts what this process answers programs, which this gives way to.
         """
         self._edge = edge
         self._on_diverged = on_diverged
@@ -131,7 +131,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._slots = PollSlots() if slots is None else slots
         self._on_answer = on_answer
         self._on_pushed = on_pushed
-        self._on_broken = on_broken
+        self._on_mistake = on_mistake
         self._throttle = Throttle(_WORKERS, served)
         self._stop = threading.Event()
         self._stirred = threading.Event()
@@ -204,7 +204,7 @@ class Autosync(AbstractContextManager["Autosync"]):
 
     @property
     def is_running(self) -> bool:
-        """Whether it leads or waits to; False once it was closed, or came upon a mistake of its own, which `close`
+        """Whether it leads or waits to; False once it was closed, or has ended by a mistake of its own, which `close`
         raises."""
         return not self._stop.is_set()
 
@@ -256,7 +256,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._mistake = self._mistake or error
         self._stop.set()
         self._stirred.set()
-        self._on_broken()
+        self._on_mistake(error, True)
 
     def _stand(self) -> None:
         with ExitStack() as held:
@@ -474,6 +474,10 @@ class Autosync(AbstractContextManager["Autosync"]):
                 self._failed(task, error)
         except BudwoodError as error:
             self._failed(task, error)
+        except Exception as error:
+            self._mistake = self._mistake or error
+            self._on_mistake(error, False)
+            self._failed(task, BudwoodError(f"a defect of Budwood's own ({type(error).__name__}: {error})"))
         except BaseException as error:
             self._break(error)
         finally:

@@ -201,7 +201,7 @@ class Syncing:
     # The background
 
     async def run(self) -> None:
-        """For as long as the mount lives, or until the engine breaks, which is raised: it is to be begun anew then."""
+        """For as long as the mount lives, or until the engine ends by a mistake. Raises that: begin it anew then."""
         assert self._on_diverged is not None
         token, broken = trio.lowlevel.current_trio_token(), trio.Event()
         self.edge.mover = lambda vid, apart: self._mover(
@@ -212,6 +212,11 @@ class Syncing:
             if self._naming.namespace.owes_attributes(volume.id.raw):
                 _soon(token, self.stir_names)
 
+        def mistaken(error: BaseException, ends: bool) -> None:
+            log.error("autosync: a defect", exc_info=error)
+            if ends:
+                _soon(token, broken.set)
+
         engine = self.engine = Autosync(
             self.edge,
             on_diverged=self._on_diverged,
@@ -220,7 +225,7 @@ class Syncing:
             slots=self.slots,
             on_answer=partial(_soon, token, lambda: self.link().nudge()),
             on_pushed=pushed,
-            on_broken=partial(_soon, token, broken.set),
+            on_mistake=mistaken,
             served=counters.requests.total,
         )
         try:

@@ -101,8 +101,15 @@ MUTANTS: Final = (
     Mutant(
         "mount: an engine that broke is not begun anew",
         "sync/autosync.py",
-        "        self._on_broken()\n",
-        "",
+        "        self._on_mistake(error, True)\n",
+        "        self._on_mistake(error, False)\n",
+        ("tests/unit/test_mount_engine.py",),
+    ),
+    Mutant(
+        "autosync: a mistake that is met with one volume ends all",
+        "sync/autosync.py",
+        "            self._on_mistake(error, False)\n",
+        "            self._break(error)\n",
         ("tests/unit/test_mount_engine.py",),
     ),
     Mutant(

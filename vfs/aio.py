@@ -18,7 +18,7 @@ asked in that transaction's block afterwards says so, and does nothing. BEGIN's 
 case. A push or a pull that was cancelled goes on in its thread; `status` waits for it, and says what it came to.
 
 **Tasks.** A transaction of another task on the same connection is waited for; other statements are not kept apart:
-whoever has several tasks that write gives each a connection.
+whoever has several tasks that write gives each a connection. Tasks that are begun within a transaction are within it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from itertools import islice
 from typing import Any, Final, Generic, Literal, Protocol, Self, TypeVar, cast
 
@@ -43,6 +44,8 @@ T = TypeVar("T")
 
 BATCH_ROWS: Final = 64
 """Of a result, fetched at once."""
+_TRANSACTIONS: Final = ContextVar[frozenset[object]]("budwood_aio_transactions", default=frozenset())
+"""Those whose blocks this task is in, or the one that began it was."""
 _STEPS: Final = 2_000
 """Of SQLite's machine, between two looks whether a statement is still wanted: far less than a millisecond."""
 
@@ -110,6 +113,7 @@ class Connection:
         self._turn = anyio.Lock()
         self._owner: int | None = None
         """The task whose transaction is open."""
+        self._transaction: object = None
         self._depth = 0
         # What was cancelled ends by these. SQLite's `interrupt` would end whatever else the connection has open, too.
         raw.set_progress_handler(lambda: worker.is_unwanted, _STEPS)
@@ -156,12 +160,14 @@ class Connection:
                 yield self
             return
         async with self._turn:
-            self._owner = task
+            self._owner, self._transaction, around = task, object(), _TRANSACTIONS.get()
+            _TRANSACTIONS.set(around | {self._transaction})
             try:
                 async with self._block(f"BEGIN {mode}", "COMMIT", "ROLLBACK"):
                     yield self
             finally:
-                self._owner = None
+                self._owner = self._transaction = None
+                _TRANSACTIONS.set(around)
 
     @asynccontextmanager
     async def _savepoint(self) -> AsyncGenerator[None]:
@@ -270,7 +276,7 @@ class Connection:
         self, work: Callable[[apsw.Connection], T], unwanted: Callable[[T], object] | None = None
     ) -> T:
         raw = self._opened()
-        within = self._depth > 0
+        within = self._depth > 0 and self._transaction in _TRANSACTIONS.get()
 
         def do() -> T:
             if within and not raw.in_transaction:

@@ -232,6 +232,35 @@ async def test_a_transaction_that_lost_a_statement_does_nothing_more(place: Plac
         assert await db.fetchall("SELECT a FROM t") == []
 
 
+async def test_a_transaction_that_lost_a_statement_refuses_tasks_of_its_own_and_no_others(place: Place) -> None:
+    lost, read, found = anyio.Event(), anyio.Event(), list[object]()
+
+    async def look() -> None:
+        try:
+            found.append(await db.fetchall("SELECT a FROM t"))
+        except UsageError:
+            found.append("refused")
+
+    async def other() -> None:
+        await lost.wait()
+        await look()
+        read.set()
+
+    async with place.connect() as db, anyio.create_task_group() as tasks:
+        await db.execute("CREATE TABLE t(a)")
+        tasks.start_soon(other)
+        with pytest.raises(UsageError):  # noqa: PT012
+            async with db.transaction():
+                await db.execute("INSERT INTO t VALUES(1)")
+                await cancelled(db, ENDLESS_WRITE)
+                async with anyio.create_task_group() as own:
+                    own.start_soon(look)
+                lost.set()
+                await read.wait()
+        await look()
+    assert found == ["refused", [], []]
+
+
 async def test_what_is_pushed_is_waited_for_and_pulled_elsewhere(place: Place) -> None:
     async with place.connect() as one, place.connect("two") as two:
         with pytest.raises(NotFound, match="never pushed"):

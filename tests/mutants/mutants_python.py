@@ -26,6 +26,13 @@ MUTANTS: Final = (
         (AIO, "-k", "does_nothing_more"),
     ),
     Mutant(
+        "a transaction that SQLite rolled back refuses other tasks' statements, too",
+        "vfs/aio.py",
+        "within = self._depth > 0 and self._transaction in _TRANSACTIONS.get()",
+        "within = self._depth > 0",
+        (AIO, "-k", "no_others"),
+    ),
+    Mutant(
         "what a transaction within another did is taken back though it never began",
         "vfs/aio.py",
         "            if has_begun and raw.in_transaction:\n",
@@ -42,8 +49,8 @@ MUTANTS: Final = (
     Mutant(
         "transactions of several tasks run into each other",
         "vfs/aio.py",
-        "        async with self._turn:\n            self._owner = task",
-        "        async with anyio.Lock():\n            self._owner = task",
+        "        async with self._turn:\n            self._owner,",
+        "        async with anyio.Lock():\n            self._owner,",
         (AIO, "-k", "another_task"),
     ),
     Mutant(

@@ -184,7 +184,7 @@ class Edge(AbstractContextManager["Edge"]):
         """
         volume = self._find(name)
         if volume is None:
-            return self._adopt(name, name)
+            return self._bring(name)
         self._check_remote(volume)
         return volume
 
@@ -192,7 +192,7 @@ class Edge(AbstractContextManager["Edge"]):
         """As `volume`, for whoever serves all volumes of this home, wherever they belong: asks no remote about one that
         is here.
         """
-        return self._find(name) or self._adopt(name, name)
+        return self._find(name) or self._bring(name)
 
     def pages(
         self,
@@ -220,7 +220,7 @@ class Edge(AbstractContextManager["Edge"]):
                 volume = None
         if volume is None:
             try:
-                volume = self._adopt(name, name, pages=lsn is None and at is None)
+                volume = self._bring(name, pages=lsn is None and at is None)
             except NotFound:
                 if not new:
                     raise
@@ -459,6 +459,16 @@ class Edge(AbstractContextManager["Edge"]):
             return self.create(name)
         except AlreadyExists:
             # Another process was quicker; both wanted to open it.
+            volume = self._find(name)
+            if volume is None:
+                raise
+            return volume
+
+    def _bring(self, name: str, *, pages: bool = False) -> Volume:
+        """The remote's volume `name`, which was not here; or what another process has made of that name meanwhile."""
+        try:
+            return self._adopt(name, name, pages=pages)
+        except AlreadyExists:
             volume = self._find(name)
             if volume is None:
                 raise

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -16,6 +17,9 @@ import pytest
 
 import budwood
 import budwood.vfs
+from budwood.sync import name_table
+from budwood.sync.edge import open as open_edge
+from budwood.sync.volume import Volume
 from budwood.vfs.stdlib import register_stdlib
 
 from .. import fork_server
@@ -54,6 +58,22 @@ def test_four_processes_may_make_the_same_volume_at_once(home: Path) -> None:
         assert process.returncode == 0, errors
     with closing(budwood.connect("new", home=home)) as db:
         assert db.execute("select a from t order by a").fetchall() == [(0,), (1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("face", ["pages", "volume", "volume_here"])
+def test_a_volume_that_another_makes_after_it_was_not_found_is_opened(
+    home: Path, monkeypatch: pytest.MonkeyPatch, face: str
+) -> None:
+    made: list[Volume] = []
+
+    def find_place(*asked: Any) -> object:
+        if not made:
+            made.append(other.create("new"))
+        return name_table.find_place(*asked)
+
+    monkeypatch.setattr("budwood.sync.edge.find_place", find_place)
+    with open_edge(home=home) as edge, open_edge(home=home) as other:
+        assert getattr(edge, face)("new").id == made[0].id
 
 
 def test_a_killed_writer_leaves_its_volume_as_it_was_and_its_lock_free(home: Path) -> None:

@@ -15,6 +15,13 @@ SCAN: Final = "tests/property/test_scan.py"
 
 MUTANTS: Final = (
     Mutant(
+        "who opens a volume that another process has just made is told that it is there already",
+        "sync/edge.py",
+        "            return self._adopt(name, name, pages=pages)\n        except AlreadyExists:\n",
+        "            return self._adopt(name, name, pages=pages)\n        except ZeroDivisionError:\n",
+        ("tests/integration/test_vfs_edge.py", "-k", "another_makes"),
+    ),
+    Mutant(
         "damage: a push takes whatever version it finds",
         "sync/rollup.py",
         "        if tails.set_key(wanted):\n            value = tails.value()\n",

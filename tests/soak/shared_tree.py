@@ -109,7 +109,7 @@ class SharedTree:
             self._owed |= set(did["made"])
         self._owed -= {word for did in told for word in did["gone"]}
         shown = self._settled()
-        if self.world.over.is_set():
+        if shown is None:
             return
         lost = self._owed - {word for text in shown.values() for word in words(text)}
         if lost:
@@ -121,8 +121,8 @@ class SharedTree:
                 report.violation(f"{name!r} is still on its way")
         self._owed -= lost
 
-    def _settled(self) -> dict[str, str]:
-        """What both show once neither moves any more."""
+    def _settled(self) -> dict[str, str] | None:
+        """What both show once neither moves any more; None where that never comes, or nobody waits for it."""
         before: list[dict[str, Any]] = []
         same, until = 0, time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < until and not self.world.over.wait(LOOK_SECONDS):
@@ -133,7 +133,7 @@ class SharedTree:
                 return dict[str, str](shown[0]["tree"])
         if not self.world.over.is_set():
             self.world.report.violation(f"they don't come to show the same: {_apart(*before)}")
-        return {}
+        return None
 
     def end(self) -> None:
         for each in self.mounts:

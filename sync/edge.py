@@ -229,7 +229,7 @@ class Edge(AbstractContextManager["Edge"]):
                 if not new or self.remote or find_place(self.environment, name) is not None:
                     raise
         if volume is None:
-            volume = self._make(name)
+            volume = self._unless_made(name, lambda: self.create(name))
         if lsn is not None or at is not None:
             # One moment, settled once: every view of these pages is of the same LSN.
             chosen = volume.snapshot_at(lsn=lsn, at=at, wait_seconds=wait_seconds)
@@ -454,25 +454,19 @@ class Edge(AbstractContextManager["Edge"]):
     def _volume(self, local: Local) -> Volume:
         return Volume(self._engine(local.vid, local.name))
 
-    def _make(self, name: str) -> Volume:
+    def _unless_made(self, name: str, make: Callable[[], Volume]) -> Volume:
+        """A volume that was not here; or what another process, which was quicker, has made of that name."""
         try:
-            return self.create(name)
+            return make()
         except AlreadyExists:
-            # Another process was quicker; both wanted to open it.
             volume = self._find(name)
             if volume is None:
                 raise
             return volume
 
     def _bring(self, name: str, *, pages: bool = False) -> Volume:
-        """The remote's volume `name`, which was not here; or what another process has made of that name meanwhile."""
-        try:
-            return self._adopt(name, name, pages=pages)
-        except AlreadyExists:
-            volume = self._find(name)
-            if volume is None:
-                raise
-            return volume
+        """The remote's volume, which was not here."""
+        return self._unless_made(name, lambda: self._adopt(name, name, pages=pages))
 
     def _adopt(self, name: str, local: str, *, pages: bool = False) -> Volume:
         """Bring the remote's volume in; without its pages, or with the first of them for whoever reads at once."""

@@ -67,6 +67,16 @@ def end(child: subprocess.Popen[str]) -> str:
     return err
 
 
+def sharing(names: list[str], store: Path, url: str, capsys: pytest.CaptureFixture[str]) -> tuple[Command, Command]:
+    """Two who have the same volumes, each as it was pushed first."""
+    ann, bob = user(capsys, store / "../ann", url), user(capsys, store / "../bob", url)
+    for name in names:
+        ann.sql_made(name)
+        ann.ok("push", name)
+        bob.ok("clone", name)
+    return ann, bob
+
+
 def diverged(store: Path, capsys: pytest.CaptureFixture[str], ann_does: str, bob_does: str) -> tuple[Command, Command]:
     """Two who have changed the same volume, of whom ann has pushed."""
     ann, bob = user(capsys, store / "../ann", store.as_uri()), user(capsys, store / "../bob", store.as_uri())
@@ -135,11 +145,7 @@ def test_of_more_volumes_than_may_be_waited_for_all_are_heard_of(
 ) -> None:
     names, most = [f"v{number}" for number in range(12)], 3
     with serving(store) as url:
-        ann, bob = user(capsys, store / "../ann", url), user(capsys, store / "../bob", url)
-        for name in names:
-            ann.sql_made(name)
-            ann.ok("push", name)
-            bob.ok("clone", name)
+        ann, bob = sharing(names, store, url, capsys)
         with (
             open_edge(home=bob.home, remote=url) as edge,
             closing(Autosync(edge, slots=PollSlots(most, 50.0))) as syncing,
@@ -187,11 +193,7 @@ def test_a_volume_that_is_removed_while_its_answer_waits_for_a_worker_ends_nothi
         assert may_end.wait(LIMIT_SECONDS)
 
     with serving(store) as url:
-        ann, bob = user(capsys, store / "../ann", url), user(capsys, store / "../bob", url)
-        for name in names:
-            ann.sql_made(name)
-            ann.ok("push", name)
-            bob.ok("clone", name)
+        ann, bob = sharing(names, store, url, capsys)
         with open_edge(home=bob.home, remote=url) as edge, Autosync(edge, on_pushed=hold) as syncing:
             wait_until(lambda: syncing.polls == len(names))
             for name in names[:4]:

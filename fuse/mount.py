@@ -53,6 +53,8 @@ from .requests.readers import readers
 from .verbs import Verbs
 
 _REFRESH_SECONDS: Final = 5.0
+_IDLE_SECONDS: Final = 5.0
+_MOST_IDLE_SECONDS: Final = 300.0
 _SETTLE_SECONDS: Final = 30.0
 _NAMES_SECONDS: Final = 5.0
 
@@ -137,6 +139,7 @@ class Mount:
                 await nursery.start(self._serve_control)
                 self.verbs.begin(self.background)
                 self.background.start_lasting(self._refresh_views)
+                self.background.start_lasting(self._give_back_room)
                 self.background.start_lasting(self.locking.run)
                 on_ready()
                 await readers.run(nursery, device)
@@ -212,6 +215,19 @@ class Mount:
             await trio.sleep(_REFRESH_SECONDS)
             for file in self.tree.files():
                 file.image.refresh()
+
+    async def _give_back_room(self) -> None:
+        """What was put off while programs wrote (room_watch.py), once none does."""
+        environment, change, pause = self.edge.environment, -1, _IDLE_SECONDS
+        while True:
+            await trio.sleep(pause)
+            before, change = change, environment.last_change()
+            if change != before or environment.room.has_room:
+                pause = _IDLE_SECONDS
+                continue
+            await trio.to_thread.run_sync(environment.room.catch_up)
+            # What a view holds stays due: seldom enough that nobody notices.
+            pause = min(2 * pause, _MOST_IDLE_SECONDS)
 
     async def _end_on_signal(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         # A shell has SIGINT ignored in a script's background jobs: Ctrl-C means what is in front.

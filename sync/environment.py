@@ -33,7 +33,6 @@ from . import clean_shutdown, home_permissions
 from .afterfork import ForkSafeLock, forgets
 from .ballast import Ballast
 from .clean_shutdown import NOTHING
-from .commit_journal import MAX_BYTES as JOURNAL_BYTES
 from .commit_journal import CommitJournal
 from .file_locks import IdleFiles
 from .journal_format import JournalRecord
@@ -43,6 +42,7 @@ from .lmdb_file import check_data_file
 from .lmdb_open import Tables, open_mapped, open_tables
 from .lmdb_tree_check import check_trees
 from .recency import Recency
+from .room_watch import RoomWatch
 from .shared_words import GENERATION, PUBLISHED
 from .tables import BEFORE_JOURNAL, HERE, Format, Txn, open_row, seal_row
 
@@ -51,8 +51,6 @@ MOVED = faults.point("journal: moved into LMDB, the caller not told")
 _T = TypeVar("_T")
 
 _CHECK_READERS_EVERY: Final = 256
-_LOOK_EVERY: Final = 256
-"""Updates between two looks at the room that the file takes; fewer, where some waits for a reader."""
 _ROUNDS: Final = 24
 """Doublings of the map before giving up; far more than any disk takes."""
 
@@ -112,12 +110,10 @@ class Environment:
         """Of the write locks, by volume."""
         self._verified: tuple[int, dict[bytes, int]] = 0, {}
         self._updates = 0
-        self._look_at, self._patience = _LOOK_EVERY, 1
         self.ballast = Ballast(self.path)
+        self.room = RoomWatch(self._give_back)
         self.compacts = False
         """Whoever closes it makes the file as short as can be, however long that takes."""
-        self.has_room = True
-        """None has to be given back that waited for a reader when it was looked at last."""
         self._begun = 0, NOTHING
         """The transaction that the store was opened at, and what the file was."""
         self._lock = threading.RLock()
@@ -305,21 +301,16 @@ class Environment:
         self._updates += 1
         if self._updates % _CHECK_READERS_EVERY == 0:
             env.reader_check()
-        if moved or self._updates >= self._look_at:
-            self.give_back_room(JOURNAL_BYTES if moved else 0)
+        self.room.updated(moved=moved)
         return result
 
-    def give_back_room(self, spare_bytes: int = 0) -> None:
-        """For whoever has changed much, too: what is free of the file goes back to the disk, if it is much. Whoever
-        commits by the journal spares what its next move takes: else each move pays for the holes of the one before."""
+    def _give_back(self, spare_bytes: int) -> bool:
         # Imported here: it reads through this environment.
         from .free_room import give_back_if_due
 
         is_due = give_back_if_due(self, spare_bytes)
-        self._patience = min(2 * self._patience, _LOOK_EVERY) if is_due else 1
-        self._look_at = self._updates + (self._patience if is_due else _LOOK_EVERY)
-        self.has_room = not is_due
         self._lay_ballast()
+        return is_due
 
     def _lay_ballast(self) -> None:
         with suppress(OSError):
@@ -425,7 +416,7 @@ class Environment:
             return
         # Imported here: they read through this environment.
         from .compaction import MOST_BYTES, compact
-        from .free_room import give_back, give_back_if_due, room
+        from .free_room import give_back, room
 
         with suppress(Busy, StoreError):
             found = room(self)
@@ -434,7 +425,7 @@ class Environment:
                 self._begun = -1, NOTHING
                 return
         if not self.compacts:
-            give_back_if_due(self)
+            self.room.look()
             return
         with suppress(StoreError):
             give_back(self)

@@ -9,8 +9,8 @@ read it. Nothing is copied, so no room is needed for it, and a crash leaves fewe
     unread      pages that a transaction set free after the oldest reader began stay, as LMDB itself leaves them
     spared      a few pages stay: with a full disk, what makes room writes first
 
-Whoever has changed much gives back at once, everybody else looks every few hundred transactions, and the last one to
-close the home.
+Whoever has changed much gives back at once, everybody else by the way (room_watch.py), and the last one to close the
+home.
 """
 
 from __future__ import annotations

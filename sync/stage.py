@@ -151,7 +151,7 @@ def _staged(
         raise
     PUBLISHED()
     tidy(local)
-    local.environment.give_back_room()
+    local.environment.room.look()
     return result
 
 
@@ -204,7 +204,7 @@ def _sweep(local: Local) -> None:
     while local.environment.update(some):
         TIDYING()
     _end_stage(local)
-    local.environment.give_back_room()
+    local.environment.room.look()
 
 
 def _end_stage(local: Local) -> None:

@@ -99,10 +99,10 @@ class LocalWriter:
                 return None
             self._commit(durability)
             taken = self._after_commit()
-            if not self.local.environment.has_room:
+            if not self.local.environment.room.has_room:
                 # The old view, which nobody comes back to, keeps from the disk what the commit has replaced.
                 self._snapshot.release()
-                self.local.environment.give_back_room(JOURNAL_BYTES)
+                self.local.environment.room.catch_up(JOURNAL_BYTES)
             return taken
         finally:
             self.rollback()

@@ -11,6 +11,7 @@ import pytest
 
 import budwood
 from budwood.sync.edge import open as open_edge
+from budwood.sync.free_room import room
 
 from ..mounts import mounted, needs_fuse
 from ..waits import wait_until
@@ -68,3 +69,18 @@ def test_files_that_came_and_went_leave_no_locks_in_the_home(tmp_path: Path, wit
             mount.ask("push")
         wait_until(lambda: len(volumes_with_locks(mount.home)) == 1)
         assert stays.read_text() == "here"
+
+
+def test_what_was_put_off_is_given_back_once_no_program_writes(tmp_path: Path) -> None:
+    with mounted(tmp_path) as mount, open_edge(home=mount.home, remote="") as edge:
+        file = mount.directory / "file"
+        file.write_bytes(os.urandom(20_000_000))
+        with closing(edge.volume("file").snapshot()) as view:
+            assert view.length == 20_000_000
+            file.write_bytes(os.urandom(20_000_000))
+            file.write_bytes(os.urandom(20_000_000))
+            seen = [edge.environment.last_change()]
+            # The names follow: what each file's time is.
+            wait_until(lambda: seen.append(edge.environment.last_change()) or seen[-50:] == 50 * seen[-1:])
+            assert room(edge.environment).is_due(), "the view holds what was there before"
+        wait_until(lambda: not room(edge.environment).is_due())

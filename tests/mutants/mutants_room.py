@@ -7,6 +7,8 @@ from typing import Final
 from .mutant import Mutant
 
 ROOM: Final = "tests/integration/test_room.py"
+WATCH: Final = "tests/unit/test_room_watch.py"
+MOUNT_ROOM: Final = "tests/integration/test_mount_room.py"
 KILLED: Final = "tests/fault/test_edge_killed.py"
 
 MUTANTS: Final = (
@@ -30,6 +32,27 @@ MUTANTS: Final = (
         "            remove_leftover(data)\n",
         "            pass\n",
         (KILLED, "-k", "compaction"),
+    ),
+    Mutant(
+        "room: a look doesn't wait until it is time for one",
+        "sync/room_watch.py",
+        "        if began >= self._rests_until:\n",
+        "        if True:\n",
+        (WATCH, "-k", "share_of_the_time"),
+    ),
+    Mutant(
+        "room: what a view of whoever changed much held waits",
+        "sync/room_watch.py",
+        "        self._rests_until = 0.0\n\n    def _look",
+        "        self.catch_up()\n\n    def _look",
+        (WATCH, "-k", "view_is_gone"),
+    ),
+    Mutant(
+        "room: a mount leaves what was put off",
+        "fuse/mount.py",
+        "            await trio.to_thread.run_sync(environment.room.catch_up)\n",
+        "",
+        (MOUNT_ROOM, "-k", "put_off"),
     ),
     Mutant(
         "cache: what is not pushed goes",

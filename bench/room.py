@@ -1,6 +1,6 @@
-"""Room: what a home takes of the disk after UPDATEs of every row, by what it holds; and what a limit of half the
-working set costs whoever reads a volume that lies on a node, against none: a scan of all of it from nothing, and point
-queries of a part of it with a scan in between.
+"""Room: what a home takes of the disk after UPDATEs of every row, by what it holds; what commits of one row cost while
+somebody reads what was there before them; and what a limit of half the working set costs whoever reads a volume of a
+node, against none: a scan of all of it from nothing, and point queries of a part of it with a scan in between.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .local import fill, volume
 
 ROWS = 300_000
 QUERIES = 3_000
+COMMITS = 200
 
 
 def taken(home: Path) -> int:
@@ -48,6 +49,31 @@ def updated(home: Path) -> list[Figure]:
         Figure("the same, by the file's length", length / size, "×", 1.3),
         Figure("while it is still open", opened, "×", 1.3, note="what the disk takes to give back a hole decides"),
     ]
+
+
+def commits(home: Path, *, rewritten: bool) -> tuple[apsw.Connection, Callable[[], None]]:
+    """The reader, and what commits of one row take; all rows may have been updated since the reader began."""
+    db, reader = volume(home, "bench"), volume(home, "bench")
+    fill(db, ROWS)
+    reader.execute("BEGIN; SELECT count(*) FROM t").fetchall()
+    if rewritten:
+        db.execute("UPDATE t SET n = n + 1")
+    noise = random.Random(3)
+
+    def run() -> None:
+        for _ in range(COMMITS):
+            db.execute("UPDATE t SET n = n + 1 WHERE id = ?", (noise.randrange(ROWS),))
+
+    return reader, run
+
+
+def while_read(folder: Path) -> Figure:
+    reader, ours = commits(folder / "rewritten", rewritten=True)
+    other, theirs = commits(folder / "as it was", rewritten=False)
+    figure = compare("commits of a row while all that was before is read, against little of it", ours, theirs, 1.5)
+    reader.close()
+    other.close()
+    return figure
 
 
 def reads(folder: Path, url: str, limit_bytes: int, query: Callable[[apsw.Connection], None]) -> Callable[[], None]:
@@ -81,7 +107,7 @@ def hot_and_scan(db: apsw.Connection) -> None:
 
 def main() -> None:
     with scratch() as folder:
-        figures = updated(folder / "updated")
+        figures = [*updated(folder / "updated"), while_read(folder)]
         with node_on(folder / "store") as (url, _):
             with budwood.open(home=folder / "maker", remote=url) as edge:
                 db = volume(folder / "maker", "bench")

@@ -36,7 +36,8 @@ def programs() -> Path | None:
 class PostgresServer:
     """Between `__enter__` and `__exit__`."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: Path | None = None) -> None:
+        """`data` is where its data lie, which then stay when it ends; by default within its folder."""
         found = programs()
         assert found is not None, "apt-get install postgresql"
         self._programs = found
@@ -44,17 +45,22 @@ class PostgresServer:
         if os.geteuid() == 0:
             user = pwd.getpwnam(_USER)
             self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        self._folder = Path(tempfile.mkdtemp(prefix="pg", dir=_reachable() if self._as else None))
+        self._folder = Path(tempfile.mkdtemp(prefix="pg", dir=reachable() if self._as else None))
+        self._data = data or self._folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
         self._schemas: set[str] = set()
 
     def url(self, schema: str) -> str:
         """Of a schema, which is made where it is missing."""
         if schema not in self._schemas:
-            with psycopg.connect(self._base, autocommit=True) as connection:
+            with self.connect() as connection:
                 connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
             self._schemas.add(schema)
         return f"{self._base}&options={quote(f'-csearch_path={schema}', safe='')}"
+
+    def connect(self) -> psycopg.Connection:
+        """Each statement is a transaction, unless one is begun."""
+        return psycopg.connect(self._base, autocommit=True)
 
     @property
     def _base(self) -> str:
@@ -70,7 +76,7 @@ class PostgresServer:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen[bytes](
-                [str(self._programs / "postgres"), "-D", str(self._folder / "data"), *options],
+                [str(self._programs / "postgres"), "-D", str(self._data), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -94,13 +100,15 @@ class PostgresServer:
 
     def __enter__(self) -> Self:
         try:
-            os.chmod(self._folder, 0o700)
-            if self._as:
-                os.chown(self._folder, self._as["user"], self._as["group"])
+            self._data.mkdir(exist_ok=True)
+            for folder in (self._folder, self._data):
+                os.chmod(folder, 0o700)
+                if self._as:
+                    os.chown(folder, self._as["user"], self._as["group"])
             initdb = [
                 str(self._programs / "initdb"),
                 "-D",
-                str(self._folder / "data"),
+                str(self._data),
                 "-U",
                 _USER,
                 "-A",
@@ -126,7 +134,7 @@ class PostgresServer:
         assert self._process is not None
         assert self._process.poll() is None, (self._folder / "log").read_text()
         try:
-            psycopg.connect(self._base).close()
+            self.connect().close()
         except psycopg.OperationalError:
             return False
         return True
@@ -146,7 +154,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def _reachable() -> str:
+def reachable() -> str:
     """A folder for temporary ones that any user can reach."""
     for folder in (tempfile.gettempdir(), "/var/tmp", "/tmp"):
         if all(path.stat().st_mode & 0o1 for path in (Path(folder), *Path(folder).parents)):

@@ -308,6 +308,13 @@ MUTANTS: Final = (
         (MOUNT_BYTES, "-k", "behind_a_database"),
     ),
     Mutant(
+        "fsync returns before what was written is kept",
+        "fuse/operations.py",
+        "            await self._files[fh][0].writeback.act(Event.FSYNC)\n",
+        "            pass\n",
+        ("tests/fault/test_mount_postgres.py",),
+    ),
+    Mutant(
         "room that SQLite reserves is cut off",
         "fuse/files/shorten.py",
         'any(overlay.read(page).strip(b"\\0") for page in behind)',

@@ -79,8 +79,13 @@ def test_what_was_put_off_is_given_back_once_no_program_writes(tmp_path: Path) -
             assert view.length == 20_000_000
             file.write_bytes(os.urandom(20_000_000))
             file.write_bytes(os.urandom(20_000_000))
-            seen = [edge.environment.last_change()]
+            seen: list[int] = []
+
+            def stands_still() -> bool:
+                seen.append(edge.environment.last_change())
+                return seen[-50:] == [seen[-1]] * 50
+
             # The names follow: what each file's time is.
-            wait_until(lambda: seen.append(edge.environment.last_change()) or seen[-50:] == 50 * seen[-1:])
+            wait_until(stands_still)
             assert room(edge.environment).is_due(), "the view holds what was there before"
         wait_until(lambda: not room(edge.environment).is_due())

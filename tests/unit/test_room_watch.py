@@ -17,7 +17,7 @@ class Home:
     takes: float = 0.01
     is_due: bool = True
     now: float = 0.0
-    spared: list[int] = field(default_factory=list)
+    spared: list[int] = field(default_factory=list[int])
 
     def give_back(self, spare_bytes: int) -> bool:
         self.spared.append(spare_bytes)

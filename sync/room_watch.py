@@ -26,7 +26,7 @@ class RoomWatch:
 
     def __init__(self, give_back: Callable[[int], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self.has_room = True
-        """The last look left nothing to be given back."""
+        """The last look left nothing to be given back, and none was put off since."""
         self._give_back = give_back
         self._clock = clock
         self._updates = 0
@@ -42,12 +42,14 @@ class RoomWatch:
             self.catch_up(JOURNAL_BYTES if moved else 0)
 
     def catch_up(self, spare_bytes: int = 0) -> None:
-        """A look, unless the last one took so long that it isn't time for another yet."""
+        """A look, or, where the last one took so long that it isn't time for another yet, one that is put off."""
         began = self._clock()
         if began >= self._rests_until:
             self._look(spare_bytes)
             ended = self._clock()
             self._rests_until = ended + REST * (ended - began)
+        else:
+            self.has_room = False
 
     def look(self) -> None:
         """For whoever has changed much: at once. What a view of its own still holds follows as soon as that is gone."""

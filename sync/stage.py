@@ -201,10 +201,15 @@ def _sweep(local: Local) -> None:
                 left = True
         return left
 
+    is_much = False
     while local.environment.update(some):
+        is_much = True
         TIDYING()
     _end_stage(local)
-    local.environment.room.look()
+    if is_much:
+        local.environment.room.look()
+    else:
+        local.environment.room.catch_up()
 
 
 def _end_stage(local: Local) -> None:

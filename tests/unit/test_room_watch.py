@@ -66,3 +66,16 @@ def test_who_has_changed_much_looks_at_once_and_again_when_his_view_is_gone() ->
     assert watch.has_room
     watch.catch_up()
     assert len(home.spared) == 3, "but no more often than that"
+
+
+def test_a_look_that_was_put_off_is_known_to_be_due() -> None:
+    home = Home(takes=0.5, is_due=False)
+    watch = home.watch()
+    watch.catch_up()
+    assert watch.has_room
+    watch.catch_up()
+    assert not watch.has_room
+    home.now += 0.5 * REST
+    watch.updated(moved=False)
+    assert watch.has_room
+    assert len(home.spared) == 2

@@ -41,8 +41,8 @@ def mount() -> Iterator[Mount]:
     """Where the server's user can reach it."""
     with tempfile.TemporaryDirectory(dir=reachable(), prefix="budwood-") as folder:
         os.chmod(folder, 0o755)
-        with mounted(Path(folder), *OPTIONS) as found:
-            yield found
+        with mounted(Path(folder), *OPTIONS) as mount:
+            yield mount
 
 
 def transfer(server: PostgresServer, client: int, told: list[int], ends: Event) -> None:

@@ -107,9 +107,10 @@ def tidy(local: Local) -> Head:
 
 
 def begin_removal(local: Local, txn: Txn) -> None:
-    """In the transaction in which a volume goes: its rows are to follow, by `tidy`."""
-    record = StageRecord(lsn=0, pages=encode_pages(PageSet()), removal=True)
-    local.environment.put(txn, "stages", local.raw, record)
+    """In the transaction in which a volume goes: a small one's rows go with it, those of others follow, by `tidy`."""
+    if _drop_some(local, txn):
+        record = StageRecord(lsn=0, pages=encode_pages(PageSet()), removal=True)
+        local.environment.put(txn, "stages", local.raw, record)
 
 
 def _staged(
@@ -186,30 +187,25 @@ def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
 
 
 def _sweep(local: Local) -> None:
-    tables, vid = local.environment.tables, local.raw
-
-    def some(txn: Txn) -> bool:
-        left = False
-        for table in (tables.tails, tables.bodies):
-            cursor = txn.cursor(table)
-            more = cursor.set_range(vid)
-            for _ in range(_TIDY_PAGES):
-                if not more or cursor.key()[:16] != vid:
-                    break
-                more = cursor.delete()
-            else:
-                left = True
-        return left
-
-    is_much = False
-    while local.environment.update(some):
-        is_much = True
+    while local.environment.update(lambda txn: _drop_some(local, txn)):
         TIDYING()
     _end_stage(local)
-    if is_much:
-        local.environment.room.look()
-    else:
-        local.environment.room.catch_up()
+    local.environment.room.look()
+
+
+def _drop_some(local: Local, txn: Txn) -> bool:
+    """Of a volume that is gone as many rows as one transaction may take; whether some may be left."""
+    tables, vid, is_left = local.environment.tables, local.raw, False
+    for table in (tables.tails, tables.bodies):
+        cursor = txn.cursor(table)
+        more = cursor.set_range(vid)
+        for _ in range(_TIDY_PAGES):
+            if not more or cursor.key()[:16] != vid:
+                break
+            more = cursor.delete()
+        else:
+            is_left = True
+    return is_left
 
 
 def _end_stage(local: Local) -> None:

@@ -148,9 +148,11 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
             if not is_gone(record.name):
                 names.touch()
 
-        environment.update(vanish, durable=True)
+        # What a power loss brings back without a name is swept again.
+        environment.update(vanish, durable=not is_gone(local.name))
         REMOVED()
         tidy(local)
+        environment.room.catch_up()
         # In this order: whoever writes the volume, which may come again, can sync it.
         syncing.remove()
         writing.remove()

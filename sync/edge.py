@@ -37,7 +37,7 @@ from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, F
 from ..volume.ids import VolumeId, check_utf8
 from ..volume.name_attributes import is_of_volume, volume_of
 from ..volume.page import check_page_size
-from ..volume.protocols import Pages
+from ..volume.protocols import Durability, Pages
 from ..volume.wire import NameEntry, NameRequest, SnapshotInfo
 from .afterfork import ForkSafeLock
 from .attributes import Attributes
@@ -238,13 +238,20 @@ class Edge(AbstractContextManager["Edge"]):
             return PagesAtLsn(volume, lambda: volume.snapshot_at(lsn=settled))
         return Volume(self._engine(volume.id, name), read_only=True) if mode == "ro" else volume
 
-    def create(self, name: str, *, page_size: int | None = None, attributes: Attributes | None = None) -> Volume:
+    def create(
+        self,
+        name: str,
+        *,
+        page_size: int | None = None,
+        attributes: Attributes | None = None,
+        durability: Durability = Durability.DURABLE,
+    ) -> Volume:
         """An empty volume. Without a page size the first commit settles it. Raises AlreadyExists."""
         head = NO_HEAD if page_size is None else NO_HEAD._replace(page_size=check_page_size(page_size))
         record = VolumeRecord(
             vid=VolumeId.new().raw, name=name, remote=self.remote, attributes=attributes or Attributes()
         )
-        return self._volume(add_volume(self.environment, record, head))
+        return self._volume(add_volume(self.environment, record, head, durability=durability))
 
     def import_(
         self,

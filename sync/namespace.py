@@ -32,6 +32,7 @@ import msgspec
 from ..volume.calls import LIST_NAMES, WAIT_NAMES, NamesRequest, WaitNamesRequest
 from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Busy, Full, NotFound, Unavailable
 from ..volume.ids import VolumeId
+from ..volume.protocols import Durability
 from ..volume.wire import NameEntry, NameList
 from .attributes import Attributes, Kind
 from .connection import Connection
@@ -168,9 +169,11 @@ class Namespace:
         return self._make(name, "link", attributes)
 
     def make_file(self, name: str, attributes: Attributes) -> Volume:
-        """An empty volume. Raises AlreadyExists, BadInput."""
+        """An empty volume; a power loss may take it back until the home is flushed, as any change of names. Raises
+        AlreadyExists, BadInput.
+        """
         _check_kind(name, "file", attributes)
-        return self._edge.create(name, attributes=attributes)
+        return self._edge.create(name, attributes=attributes, durability=Durability.ORDERED)
 
     def set_attributes(self, name: str, attributes: Attributes) -> None:
         """Raises NotFound, BadInput for another kind of file."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..volume import faults
 from ..volume.pageset import PageSet, decode_pages, encode_pages
@@ -28,7 +28,8 @@ from .tables import HERE, NO_HEAD, Head, StageRecord, Txn, unpack_head
 
 BATCH_BYTES = 16 * 1024 * 1024
 """Tests make it small."""
-_TIDY_PAGES: Final = 4096
+TIDY_ROWS = 4096
+"""In one transaction. Tests make it small."""
 
 STAGED = faults.point("stage: some rows written, head not moved")
 READY = faults.point("stage: all rows written, head not moved")
@@ -170,7 +171,7 @@ def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
     happened = head.lsn >= stage.lsn
     # Rows above the head are dropped by exact LSN, so the page size only decides whether bodies are looked for.
     page_size = head.page_size or 65536
-    while chunk := list(islice(remaining, _TIDY_PAGES)):
+    while chunk := list(islice(remaining, TIDY_ROWS)):
 
         def clean(txn: Txn, chunk: list[int] = chunk) -> None:
             editor = local.editor(txn, page_size)
@@ -199,7 +200,7 @@ def _drop_some(local: Local, txn: Txn) -> bool:
     for table in (tables.tails, tables.bodies):
         cursor = txn.cursor(table)
         more = cursor.set_range(vid)
-        for _ in range(_TIDY_PAGES):
+        for _ in range(TIDY_ROWS):
             if not more or cursor.key()[:16] != vid:
                 break
             more = cursor.delete()

@@ -18,6 +18,7 @@ import msgspec
 from ..volume import faults
 from ..volume.errors import AlreadyExists, BadInput, Busy, Diverged, NotFound
 from ..volume.ids import VolumeId
+from ..volume.protocols import Durability
 from .conflict_names import conflict_names
 from .environment import Environment
 from .file_locks import SYNC, FileLock, lock_files, sync_lock
@@ -37,6 +38,7 @@ def add_volume(
     *,
     pages: Iterable[Batch] = (),
     commit: Callable[[], CommitRecord] | None = None,
+    durability: Durability = Durability.DURABLE,
 ) -> Local:
     """A new volume with its first rows at `head.lsn`, and the unpushed commit that wrote them, if any: asked for once
     the rows are written.
@@ -63,7 +65,8 @@ def add_volume(
         local.put_head(txn, _born(head))
 
     with local.write_lock():
-        apply(local, head.lsn, head.page_size or 4096, pages, publish, durable=True, fresh=True)
+        is_durable = durability is Durability.DURABLE
+        apply(local, head.lsn, head.page_size or 4096, pages, publish, durable=is_durable, fresh=True)
     return local
 
 

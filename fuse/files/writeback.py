@@ -177,6 +177,10 @@ class Writeback:
 
     # Events
 
+    def made(self) -> None:
+        """The file is new: its name may not have reached the disk either."""
+        self._unflushed = True
+
     async def act(self, event: Event) -> None:
         """What the table says of a program's event. Raises what makes the commit impossible; then all is as it was."""
         if ACTS[self.state, event] in _GATED:

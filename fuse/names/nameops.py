@@ -193,6 +193,7 @@ class Naming:
             volume = await self._change(lambda: self.namespace.make_file(path, attributes))
             file = File(self.tree.number(), attributes, self.tree.services, volume.id.raw, Image(self.tree.services, 0))
             file.image.learn(volume, volume.local.peek())
+            file.writeback.made()
             self.tree.add(parent, name, file, file.vid)
             return file
 

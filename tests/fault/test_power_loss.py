@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..mounts import needs_fuse
-from ..power.run import Recorded, judge_states, record, record_again
+from ..power.run import Recorded, judge_commits, record, record_again
 from ..power.verdict import Promises
 
 pytestmark = needs_fuse
@@ -22,7 +22,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 def test_what_was_told_durable_is_there_and_a_suffix_is_lost_at_most(recorded: Recorded, tmp_path: Path) -> None:
-    assert judge_states(recorded, STATES, SEED, tmp_path) > STATES / 2
+    assert judge_commits(recorded, STATES, SEED, tmp_path) > STATES / 2
 
 
 def test_a_second_power_loss_takes_nothing_that_outlived_the_first(recorded: Recorded, tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_second_power_loss_takes_nothing_that_outlived_the_first(recorded: Rec
     again.mkdir()
     scratch.mkdir()
     later = record_again(again, recorded, [("yew", "full")], 10, SEED)
-    assert judge_states(later, STATES // 3, SEED, scratch) > STATES / 6
+    assert judge_commits(later, STATES // 3, SEED, scratch) > STATES / 6
 
 
 def test_a_verdict_finds_what_is_wrong() -> None:

@@ -28,6 +28,20 @@ MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
 
 MUTANTS: Final = (
     Mutant(
+        "the name of a new file that was flushed is left to chance",
+        "fuse/names/nameops.py",
+        "            file.writeback.made()\n",
+        "",
+        ("tests/fault/test_mount_power_loss.py", "-k", "new_file"),
+    ),
+    Mutant(
+        "an fsync of a directory flushes nothing",
+        "fuse/names/nameops.py",
+        "                await trio.to_thread.run_sync(self.edge.environment.flush)\n",
+        "                pass\n",
+        ("tests/fault/test_mount_power_loss.py", "-k", "names_are_on"),
+    ),
+    Mutant(
         "who closes it commits what others write",
         "fuse/files/regular.py",
         "            handle.wrote = False\n",

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 SECTOR: Final = 512
-_NEEDLESS: Final = ("lock.mdb", "sound")
+_NEEDLESS: Final = ("lock.mdb", "sound", "control")
 _ANYTHING: Final = "shared"
 """Its pages are mapped: what is on the disk of them says nothing."""
 

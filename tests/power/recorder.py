@@ -60,6 +60,10 @@ class Recorder(Passthrough):
         self._tell("name", attributes.st_ino, self._path(parent_inode, name))
         return info, attributes
 
+    async def mknod(self, parent_inode: Any, name: Any, mode: Any, rdev: Any, ctx: Any) -> Any:
+        os.mknod(name, mode, rdev, dir_fd=self._nodes[parent_inode].fd)
+        return self._known(parent_inode, name)
+
     async def unlink(self, parent_inode: Any, name: Any, ctx: Any) -> None:
         await super().unlink(parent_inode, name, ctx)
         self._tell("gone", self._path(parent_inode, name))

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,6 +24,8 @@ _ROOT: Final = Path(__file__).parents[2]
 
 Way = tuple[str, str]
 """A program's name, and its `synchronous`."""
+Judge = Callable[[Path, int], None]
+"""Of a folder as a disk may have had it at that cut; raises if it isn't what it was to be."""
 
 
 class Recorded(NamedTuple):
@@ -114,10 +116,16 @@ def record_again(place: Path, recorded: Recorded, ways: list[Way], commits: int,
     return record(place, ways, commits, seed, disk)
 
 
-def judge_states(recorded: Recorded, states: int, seed: int, scratch: Path) -> int:
+def judge_commits(recorded: Recorded, states: int, seed: int, scratch: Path) -> int:
+    """`judge_states` by what its programs were promised."""
+    promises = recorded.promises
+    return judge_states(recorded, lambda folder, cut: judge(folder / "home", promises, cut), states, seed, scratch)
+
+
+def judge_states(recorded: Recorded, judge: Judge, states: int, seed: int, scratch: Path) -> int:
     """Draw so many states, spread over all cuts; how many were judged. Raises AssertionError."""
     small_journal()
-    promises, judged = recorded.promises, 0
+    judged = 0
     cuts = len(recorded.steps) + 1
     for cut, disk in recorded.disks():
         # A note is no write of the home's.
@@ -131,7 +139,7 @@ def judge_states(recorded: Recorded, states: int, seed: int, scratch: Path) -> i
             with tempfile.TemporaryDirectory(dir=scratch) as place:
                 disk.put(Path(place), way)
                 try:
-                    judge(Path(place) / "home", promises, cut)
+                    judge(Path(place), cut)
                 except Exception as error:
                     kept = scratch / f"failed-{cut}-{number}"
                     shutil.copytree(place, kept)

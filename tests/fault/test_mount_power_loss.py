@@ -1,0 +1,88 @@
+"""Power losses of a mount's home, a share of them: `python -m tests.power --mount STEPS` does as many as it is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ..mounts import needs_fuse
+from ..power.mount_program import Tree
+from ..power.mount_run import found_in, record_mount, record_program
+from ..power.run import judge_states
+
+pytestmark = needs_fuse
+
+SEED, STEPS, STATES = 6, 100, 200
+
+
+def make_folder(directory: Path, tree: Tree) -> None:
+    (directory / "d1" / "in it").mkdir()
+    tree["d1/in it"] = None
+
+
+def move_folder(directory: Path, tree: Tree) -> None:
+    (directory / "d1").rename(directory / "moved")
+    tree["moved"] = tree.pop("d1")
+
+
+def remove_folder(directory: Path, tree: Tree) -> None:
+    (directory / "d1").rmdir()
+    del tree["d1"]
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+def test_a_tree_is_what_it_was_after_some_step_and_none_before_what_was_flushed(tmp_path: Path, scratch: Path) -> None:
+    recorded = record_program(tmp_path, STEPS, SEED)
+    assert judge_states(recorded.recorded, partial(recorded.judge, 0.05), STATES, SEED, scratch) > STATES / 2
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000])
+def test_a_new_file_is_on_the_disk_once_it_was_flushed(tmp_path: Path, scratch: Path, content: bytes) -> None:
+    def work(directory: Path, notes: Path, tree: Tree) -> Tree:
+        fd = os.open(directory / "new", os.O_WRONLY | os.O_CREAT)
+        os.write(fd, content)
+        os.fsync(fd)
+        notes.write_bytes(b"told")
+        os.close(fd)
+        return {"new": content}
+
+    check_told(tmp_path, work, scratch)
+
+
+@pytest.mark.parametrize("change", [make_folder, move_folder, remove_folder], ids=lambda change: change.__name__)
+def test_names_are_on_the_disk_once_their_folder_was_flushed(
+    tmp_path: Path, scratch: Path, change: Callable[[Path, Tree], None]
+) -> None:
+    def work(directory: Path, notes: Path, tree: Tree) -> Tree:
+        change(directory, tree)
+        fd = os.open(directory, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        notes.write_bytes(b"told")
+        return {path: content for path, content in tree.items() if content is None}
+
+    check_told(tmp_path, work, scratch)
+
+
+def check_told(place: Path, work: Callable[[Path, Path, Tree], Tree], scratch: Path) -> None:
+    """What is there of the tree that `work` returned is so in each state after it has noted something."""
+    recorded, wanted = record_mount(place, work)
+    told = next(step for step, what in enumerate(recorded.steps) if what[0] == "write" and what[1] in recorded.notes)
+
+    def judge(folder: Path, cut: int) -> None:
+        if cut > told:
+            kinds = {type(content) for content in wanted.values()}
+            found = {path: content for path, content in found_in(folder / "home").items() if type(content) in kinds}
+            assert found == wanted
+
+    assert judge_states(recorded, judge, 10 * len(recorded.steps), SEED, scratch)

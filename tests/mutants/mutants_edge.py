@@ -17,6 +17,13 @@ FILE_LOCKS: Final = "tests/unit/test_file_locks.py"
 
 MUTANTS: Final = (
     Mutant(
+        "what a push sent is forgotten in a power loss",
+        "sync/push.py",
+        "    local.environment.update(record, durable=True)\n    return known\n",
+        "    local.environment.update(record)\n    return known\n",
+        ("tests/fault/test_sync_power_loss.py",),
+    ),
+    Mutant(
         "push: a process that ends goes on sending a segment",
         "sync/upload.py",
         "            if error.hopeless or given_up.wait(delay):\n",

@@ -2,7 +2,8 @@
 at any moment.
 
     python -m tests.power [--seed 7] [--commits 60] [--states 20000]     all cuts, several states of each
-    python -m tests.power --mount 150 [--seed 7] [--states 2000]         of a mount (mount_program.py, mount_run.py)
+    python -m tests.power --mount 150 [--seed 7] [--states 2000]         of a mount (mount_program.py …)
+    python -m tests.power --sync 100 [--seed 7] [--states 2000]          of a home that syncs (sync_program.py …)
 
     recorder.py   a FUSE file system that passes everything on, and writes down each write, flush and rename
     program.py    a process that commits through SQLite, and notes in the recorded folder what it begins and is told

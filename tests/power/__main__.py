@@ -13,6 +13,7 @@ from pathlib import Path
 from ..mounts import why_not
 from .mount_run import record_program
 from .run import judge_commits, judge_states, record, record_again
+from .sync_run import record_sync
 
 WAYS = [("oak", "full"), ("elm", "normal"), ("ash", "full")]
 AGAIN = [("yew", "full"), ("fir", "normal")]
@@ -25,6 +26,7 @@ def main(arguments: list[str]) -> int:
     options.add_argument("--states", type=int, default=20_000, help="of the first power loss")
     options.add_argument("--again", type=int, default=20, help="second power losses, of a tenth of the states each")
     options.add_argument("--mount", type=int, default=0, metavar="STEPS", help="of a mount instead, and so many steps")
+    options.add_argument("--sync", type=int, default=0, metavar="STEPS", help="of a home that syncs, and so many steps")
     options.add_argument("--shown", type=float, default=0.1, help="with --mount: the share that is mounted again")
     chosen = options.parse_args(arguments)
     if why_not():
@@ -35,7 +37,9 @@ def main(arguments: list[str]) -> int:
     print(f"seed {seed}, in {folder}", flush=True)
     memory = Path("/dev/shm")
     scratch = Path(tempfile.mkdtemp(prefix="budwood-power-", dir=memory if memory.is_dir() else folder))
-    if chosen.mount:
+    if chosen.sync:
+        _of_sync(folder, scratch, seed, chosen)
+    elif chosen.mount:
         _of_mount(folder, scratch, seed, chosen)
     else:
         _of_home(folder, scratch, seed, chosen)
@@ -61,6 +65,13 @@ def _of_mount(folder: Path, scratch: Path, seed: int, chosen: argparse.Namespace
     mount = record_program(folder, chosen.mount, seed)
     print(f"{len(mount.recorded.steps)} steps recorded, {len(mount.trees)} of a tree", flush=True)
     judged = judge_states(mount.recorded, partial(mount.judge, chosen.shown), chosen.states, seed, scratch)
+    print(f"seed {seed}: all held in {judged} states", flush=True)
+
+
+def _of_sync(folder: Path, scratch: Path, seed: int, chosen: argparse.Namespace) -> None:
+    sync = record_sync(folder, chosen.sync, seed)
+    print(f"{len(sync.recorded.steps)} steps recorded", flush=True)
+    judged = judge_states(sync.recorded, sync.judge, chosen.states, seed, scratch)
     print(f"seed {seed}: all held in {judged} states", flush=True)
 
 

@@ -84,8 +84,10 @@ class SyncProgram:
             place(tree, key, data)
             self._note(object=key)
 
-        # What a probe removes may as well stay.
-        for name, instead in (("place", placed), ("remove", lambda _tree, _key: None)):
+        def stays(tree: Tree, key: str) -> None:
+            """What a probe removes may as well."""
+
+        for name, instead in (("place", placed), ("remove", stays)):
             setattr(Tree, name, instead)
 
     # Steps

@@ -23,6 +23,7 @@ from ..sync.attributes import Attributes
 from ..sync.connection import hang_up
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
+from ..sync.folders import flush_above
 from ..sync.home_permissions import make_private_dir
 from ..sync.namespace import Namespace
 from ..volume.errors import BudwoodError
@@ -297,5 +298,8 @@ class Mount:
 def _sidecars(edge: Edge) -> Path:
     folder_of_all = folder(edge.home) / "sidecars"
     folder_of_all.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # What is flushed there is to be found again.
+    flush_above(folder_of_all)
+    flush_above(folder_of_all.parent)
     make_private_dir(edge.home / "tmp")
     return folder_of_all

@@ -27,6 +27,7 @@ from typing import Final
 from ..volume import faults
 from ..volume.errors import Corrupt, Full, Unavailable
 from .dirty_pages import write_all
+from .folders import flush_folder
 from .home_permissions import open_private
 from .journal_format import (
     BLOCK_BYTES,
@@ -359,11 +360,7 @@ class CommitJournal:
                 os.unlink(temporary)
             raise
         self._fd = fd
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush_folder(self.path.parent)
 
     def _enlarge(self, before: JournalHeader) -> int:
         """Its capacity from now on. Nothing of what it holds is needed any more."""

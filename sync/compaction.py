@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,9 @@ import lmdb
 
 from ..volume import faults
 from ..volume.errors import Busy, Corrupt
+from .folders import flush_folder
 from .home_permissions import open_private
+from .lmdb_create import MAKING
 from .lmdb_errors import os_error, translated
 from .lmdb_tree_check import PAGE_BYTES, check_trees, read_metas
 
@@ -60,7 +63,7 @@ def compact(environment: Environment) -> None:
             _copy(environment.handle, copy)
         COPIED()
         os.rename(copy, path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
         PLACED()
     except OSError as error:
         raise os_error(error, f"the local store {path} can't be copied") from error
@@ -72,9 +75,11 @@ def compact(environment: Environment) -> None:
 
 
 def remove_leftover(path: Path) -> None:
-    """By who has the home to itself: the copy of one who died over it."""
+    """By who has the home to itself: the copy of one who died over it, or what was to become the store itself."""
     with suppress(OSError):
         os.unlink(path.with_name(_COPY))
+    for left in path.parent.glob(f"{MAKING}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _lock_out(environment: Environment, lock: int) -> None:
@@ -109,11 +114,3 @@ def _copy(env: lmdb.Environment, copy: Path) -> None:
         os.close(fd)
     if check_trees(copy) != number:
         raise Corrupt(str(copy), "it is not what was copied")
-
-
-def _flush_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -39,7 +39,7 @@ from .journal_format import JournalRecord
 from .journal_tail import NO_TAIL, Tail
 from .lmdb_errors import located, os_error, translate, translated
 from .lmdb_file import check_data_file
-from .lmdb_open import Tables, open_mapped, open_tables
+from .lmdb_open import Tables, create_if_new, open_mapped, open_tables
 from .lmdb_tree_check import check_trees
 from .recency import Recency
 from .room_watch import RoomWatch
@@ -447,6 +447,8 @@ class Environment:
     def _open(self) -> tuple[lmdb.Environment, Tables]:
         with self._lock:
             if self._env is None or self._tables is None:
+                if not self.read_only:
+                    create_if_new(self.home)
                 unclean, is_alone = self._look()
                 env, self.read_only = open_mapped(self.path, read_only=self.read_only)
                 try:

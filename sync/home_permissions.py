@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ..volume.errors import Unauthorized
+from .folders import make_folders
 
 _PARTS: Final = ("store", "locks", "tmp", "cache", "mount")
 _STORE: Final = ("data.mdb", "lock.mdb", "sound", "journal", "shared", "touched")
@@ -24,8 +25,8 @@ _ROOT: Final = 0
 
 
 def make_home(home: Path) -> None:
-    """The directories above it are made as any program makes them."""
-    home.parent.mkdir(parents=True, exist_ok=True)
+    """The folders above it are made as any program makes them."""
+    make_folders(home.parent)
     make_private_dir(home)
 
 

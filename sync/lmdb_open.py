@@ -5,8 +5,8 @@
   could tear the whole file.
 - The map is as large as the address space allows without asking (1 TiB costs nothing), since growing it ends every
   transaction of the process.
-- `home.json` says that the store was made once: if the store's first record is gone afterwards, that is damage and
-  not a new home.
+- `home.json` says that the store was made once (lmdb_create.py): if its first record is gone afterwards, that is damage
+  and not a new home.
 - What may not be written is opened without LMDB's table of readers, which would have to be.
 """
 
@@ -21,9 +21,10 @@ import lmdb
 
 from ..volume.errors import Busy, Corrupt, Unavailable, Unsupported
 from ..volume.ids import ClientId
+from .lmdb_create import create_store
 from .lmdb_errors import translate, translated
 from .migration import FORMAT_KEY, is_marked, migrate, write_marker
-from .tables import BEFORE_JOURNAL, FORMAT_VERSION, HERE, LATER_TABLES, Format, Table, open_row, seal_row
+from .tables import BEFORE_JOURNAL, FORMAT_VERSION, HERE, LATER_TABLES, Format, Table, Txn, open_row, seal_row
 
 MAP_BYTES: Final = 1 << 40
 SMALLEST_MAP_BYTES: Final = 1 << 28
@@ -88,6 +89,18 @@ def open_mapped(path: Path, *, read_only: bool) -> tuple[lmdb.Environment, bool]
             raise Unavailable(f"no address space is left to map the local store at {path}") from failure
 
 
+def create_if_new(home: Path) -> None:
+    """A home that never was one gets its store. Raises Full, Unavailable."""
+    data = home / "store" / "data.mdb"
+    if data.exists() or (home / "home.json").exists():
+        return
+
+    def fill(txn: Txn, tables: dict[str, Table]) -> None:
+        _put_format(txn, tables["meta"])
+
+    create_store(data, Tables._fields, fill)
+
+
 def open_tables(home: Path, env: lmdb.Environment, *, read_only: bool, is_alone: bool) -> tuple[Tables, Format]:
     """`is_alone`: no other process has it open, which might know no journal."""
     marker = home / "home.json"
@@ -105,6 +118,12 @@ def open_tables(home: Path, env: lmdb.Environment, *, read_only: bool, is_alone:
     if not read_only and not is_marked(marker, record):
         write_marker(marker, record)
     return tables, record
+
+
+def _put_format(txn: Txn, meta: Table) -> None:
+    """Unless it is there."""
+    fresh = Format(version=FORMAT_VERSION, home=os.urandom(16), client=ClientId.new().raw)
+    txn.put(FORMAT_KEY, seal_row(FORMAT_KEY, fresh), overwrite=False, db=meta)
 
 
 def _existing_tables(env: lmdb.Environment, *, read_only: bool) -> Tables | None:
@@ -129,9 +148,8 @@ def _format(env: lmdb.Environment, tables: Tables, *, made: bool) -> Format:
     if raw is None:
         if made:
             raise Corrupt(HERE, "its first record is gone")
-        fresh = Format(version=FORMAT_VERSION, home=os.urandom(16), client=ClientId.new().raw)
         with env.begin(write=True) as txn:
-            txn.put(FORMAT_KEY, seal_row(FORMAT_KEY, fresh), overwrite=False, db=tables.meta)
+            _put_format(txn, tables.meta)
             raw = txn.get(FORMAT_KEY, db=tables.meta)
         assert raw is not None
     record = open_row("meta", FORMAT_KEY, raw, Format)

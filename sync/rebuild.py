@@ -30,6 +30,7 @@ from ..volume import faults
 from ..volume.errors import Busy, Unavailable, Unsupported
 from . import clean_shutdown
 from .environment import open_environment, opened_here
+from .folders import flush_folder
 from .home_builder import Fate, HomeBuilder
 from .home_image import read_home
 from .home_permissions import open_private
@@ -116,7 +117,7 @@ def _finish(built: Path, aside: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     for folder in (built / "store", built):
-        _sync_folder(folder)
+        flush_folder(folder)
 
 
 def _set_aside_before(home: Path, built: Path) -> Path | None:
@@ -131,17 +132,9 @@ def _set_aside_before(home: Path, built: Path) -> Path | None:
 def _put_in_place(home: Path, store: Path, built: Path) -> None:
     (built / "store").rename(store)
     os.replace(built / "home.json", home / "home.json")
-    _sync_folder(home)
+    flush_folder(home)
     shutil.rmtree(built, ignore_errors=True)
 
 
 def _next_aside(home: Path) -> Path:
     return next(path for number in count(1) if not (path := home / f"{_ASIDE}{number}").exists())
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ...sync.dirty_pages import write_all
+from ...sync.folders import flush_folder
 from ...sync.lmdb_errors import NO_ROOM
 
 _ROOM_BYTES: Final = 1 << 20
@@ -63,7 +64,7 @@ class LocalFile:
     def sync(self) -> None:
         os.fdatasync(self.fd)
         if self.path is not None and not self._is_named:
-            sync_folder(self.path.parent)
+            flush_folder(self.path.parent)
             self._is_named = True
 
     def remove(self) -> None:
@@ -98,15 +99,6 @@ class LocalFile:
         self._room = upto
 
 
-def sync_folder(folder: Path) -> None:
-    """What was made or removed in it survives a power loss."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def set_aside(wal: Path) -> Path:
     """Move it from among the sidecars to <home>/mount/kept/, where nothing is removed; its new path. No database may
     have its bytes any more, and they may be wanted all the same.
@@ -119,8 +111,8 @@ def set_aside(wal: Path) -> Path:
         number += 1
         target = kept / f"{stem}-{number}"
     wal.rename(target)
-    for folder in (kept, wal.parent):
-        sync_folder(folder)
+    for folder in (kept, wal.parent, kept.parent):
+        flush_folder(folder)
     return target
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from ...sqlite.wal import WalHeader
+from ...sync.folders import flush_folder
 from ...sync.local_volume import Local
 from ...sync.tables import Txn
-from .localfile import sync_folder
 from .wal_commit_count import counts_beside
 
 Moment = tuple[int, int]
@@ -53,7 +53,7 @@ def forget(local: Local, folder: Path) -> None:
     """The -wal was removed from `folder`, and everything that was in it is in the local store. Were it to come back
     without its mark, it would be taken over once more, and undo what was committed since.
     """
-    sync_folder(folder)
+    flush_folder(folder)
     # Before the mark: a count without one counts commits that nobody has.
     (counts_beside(folder) / str(local.vid)).unlink(missing_ok=True)
     key = _key(local)

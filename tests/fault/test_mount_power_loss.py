@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +13,8 @@ import pytest
 
 from ..mounts import needs_fuse
 from ..power.mount_program import Tree
-from ..power.mount_run import found_in, record_mount, record_program
-from ..power.run import judge_states
+from ..power.mount_run import found_in, record_mount, record_program, serving
+from ..power.run import judge_promise, judge_states
 
 pytestmark = needs_fuse
 
@@ -74,15 +76,33 @@ def test_names_are_on_the_disk_once_their_folder_was_flushed(
     check_told(tmp_path, work, scratch)
 
 
-def check_told(place: Path, work: Callable[[Path, Path, Tree], Tree], scratch: Path) -> None:
-    """What is there of the tree that `work` returned is so in each state after it has noted something."""
-    recorded, wanted = record_mount(place, work)
-    told = next(step for step, what in enumerate(recorded.steps) if what[0] == "write" and what[1] in recorded.notes)
+def test_the_commits_of_a_home_that_a_mount_has_made_are_on_the_disk(tmp_path: Path, scratch: Path) -> None:
+    def work(directory: Path, notes: Path, tree: Tree) -> None:
+        with closing(sqlite3.connect(directory / "new.db")) as db:
+            db.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t(n)")
+            db.execute("INSERT INTO t VALUES(1)")
+            db.commit()
+            notes.write_bytes(b"told")
+
+    recorded, _ = record_mount(tmp_path, work, furnished=False)
 
     def judge(folder: Path, cut: int) -> None:
-        if cut > told:
-            kinds = {type(content) for content in wanted.values()}
-            found = {path: content for path, content in found_in(folder / "home").items() if type(content) in kinds}
-            assert found == wanted
+        with (
+            serving(folder / "home", folder / "mounted") as mount,
+            closing(sqlite3.connect(mount.directory / "new.db")) as db,
+        ):
+            assert db.execute("SELECT n FROM t").fetchall() == [(1,)]
 
-    assert judge_states(recorded, judge, 10 * len(recorded.steps), SEED, scratch)
+    judge_promise(recorded, judge, STATES // 20, scratch)
+
+
+def check_told(place: Path, work: Callable[[Path, Path, Tree], Tree], scratch: Path) -> None:
+    """Of the kinds that are in the tree that `work` returned, what is there is so once it has noted something."""
+    recorded, wanted = record_mount(place, work)
+    kinds = {type(content) for content in wanted.values()}
+
+    def judge(folder: Path, cut: int) -> None:
+        found = {path: content for path, content in found_in(folder / "home").items() if type(content) in kinds}
+        assert found == wanted
+
+    judge_promise(recorded, judge, STATES // 5, scratch)

@@ -33,6 +33,12 @@ def test_a_second_power_loss_takes_nothing_that_outlived_the_first(recorded: Rec
     assert judge_commits(later, STATES // 3, SEED, scratch) > STATES / 6
 
 
+def test_a_home_is_as_good_as_new_or_whole_when_the_power_fails_while_it_is_made(tmp_path: Path) -> None:
+    recorded, scratch = record(tmp_path, [("oak", "full"), ("elm", "full")], 3, SEED, made=False), tmp_path / "scratch"
+    scratch.mkdir()
+    assert judge_commits(recorded, STATES, SEED, scratch) > STATES / 2
+
+
 def test_a_verdict_finds_what_is_wrong() -> None:
     """Two durable commits and one that isn't, each begun when the one before was done."""
     promises = Promises()

@@ -17,6 +17,27 @@ FILE_LOCKS: Final = "tests/unit/test_file_locks.py"
 
 MUTANTS: Final = (
     Mutant(
+        "a store is made where it lies, and may be torn before it was one",
+        "sync/environment.py",
+        "                    create_if_new(self.home)\n",
+        "                    pass\n",
+        ("tests/fault/test_power_loss.py", "-k", "while_it_is_made"),
+    ),
+    Mutant(
+        "the folder of a new home may vanish with what was committed to it",
+        "sync/lmdb_create.py",
+        "        flush_above(data.parent)\n",
+        "",
+        ("tests/fault/test_power_loss.py", "-k", "while_it_is_made"),
+    ),
+    Mutant(
+        "the name of a new store may vanish with what was committed to it",
+        "sync/lmdb_create.py",
+        "        flush_folder(data.parent)\n",
+        "",
+        ("tests/fault/test_power_loss.py", "-k", "while_it_is_made"),
+    ),
+    Mutant(
         "what a push sent is forgotten in a power loss",
         "sync/push.py",
         "    local.environment.update(record, durable=True)\n    return known\n",

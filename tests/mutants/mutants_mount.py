@@ -28,6 +28,13 @@ MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
 
 MUTANTS: Final = (
     Mutant(
+        "the folder of a first -wal may vanish with it",
+        "fuse/mount.py",
+        "    flush_above(folder_of_all)\n",
+        "",
+        ("tests/fault/test_mount_power_loss.py", "-k", "a_mount_has_made"),
+    ),
+    Mutant(
         "the name of a new file that was flushed is left to chance",
         "fuse/names/nameops.py",
         "            file.writeback.made()\n",

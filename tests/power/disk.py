@@ -1,8 +1,9 @@
 """Disk: what may be on it when the power fails, given what was done to it until then.
 
 A file's sectors hold what they held when it was flushed last, or any version that was written since, each by itself:
-so writes are torn, reordered and lost, as far as no flush stands between. Names are there as far as some point between
-the last flush of their folder and the cut. What is never read again by who has a home to itself isn't put there.
+so writes are torn, reordered and lost, as far as no flush stands between. A folder's names are there as far as some
+point between its last flush and the cut, if its own name is. What is never read again by who has a home to itself isn't
+put there.
 """
 
 from __future__ import annotations
@@ -94,16 +95,17 @@ class Disk:
         self.files: dict[int, DiskFile] = {}
         self.sure: dict[str, int] = {}
         """Inodes by path."""
-        self.pending: list[Step] = []
-        """Changes of names since a folder was flushed."""
-        self.folders: set[int] = set()
+        self.pending: dict[str, list[Step]] = {}
+        """By folder, changes of its names since it was flushed."""
+        self.folders: dict[int, str] = {}
+        """Paths by inode."""
         for name, inode in inodes.items():
             path = before / name
             if path.is_dir():
-                self.folders.add(inode)
+                self.folders[inode] = name
             else:
                 self.files[inode] = DiskFile(path.read_bytes())
-                self.sure[name] = inode
+            self.sure[name] = inode
 
     def take(self, step: Step) -> None:
         match step:
@@ -111,46 +113,57 @@ class Disk:
                 self.files.setdefault(inode, DiskFile()).write(offset, data)
             case ("sync", int(inode)):
                 if inode in self.folders:
-                    self._settle(len(self.pending))
+                    folder = self.folders[inode]
+                    self._change(self.sure, self.pending.pop(folder, []))
                 else:
                     self.files.setdefault(inode, DiskFile()).sync()
             case ("cut", int(inode), int(size)):
                 self.files.setdefault(inode, DiskFile()).cut(size)
-            case ("name", int(inode), _):
+            case ("name", int(inode), str(path)):
                 self.files.setdefault(inode, DiskFile())
-                self.pending.append(step)
-            case ("gone", _):
-                self.pending.append(step)
+                self._later(path, step)
+            case ("folder", int(inode), str(path)):
+                self.folders[inode] = path
+                self._later(path, step)
+            case ("gone", str(path)):
+                self._later(path, step)
             case _:
                 raise AssertionError(f"no step: {step}")
 
-    def _settle(self, count: int) -> None:
-        self.sure = self._names(count)
-        del self.pending[:count]
+    def _later(self, path: str, step: Step) -> None:
+        self.pending.setdefault(_above(path), []).append(step)
 
-    def _names(self, count: int) -> dict[str, int]:
-        names = dict(self.sure)
-        for step in self.pending[:count]:
-            if step[0] == "name":
-                names[step[2]] = step[1]
-            else:
+    def _change(self, names: dict[str, int], steps: list[Step]) -> None:
+        for step in steps:
+            if step[0] == "gone":
                 names.pop(step[1], None)
+            else:
+                names[step[2]] = step[1]
+
+    def _names(self, way: random.Random | None) -> dict[str, int]:
+        names = dict(self.sure)
+        for steps in self.pending.values():
+            some = way is not None and way.random() < 0.5
+            self._change(names, steps[: way.randrange(len(steps) + 1)] if way is not None and some else steps)
         return names
 
     def put(self, folder: Path, way: random.Random | None) -> None:
         """One of its states into an empty folder; without a way to draw, the last."""
-        count = len(self.pending)
-        if way is not None and way.random() < 0.5:
-            count = way.randrange(count + 1)
-        for name, inode in self._names(count).items():
+        names = self._names(way)
+        for name, inode in sorted(names.items()):
             path = folder / name
-            if path.name in _NEEDLESS:
+            if inode in self.folders and path.parent.is_dir():
+                path.mkdir(exist_ok=True)
+            if inode in self.folders or path.name in _NEEDLESS or not path.parent.is_dir():
                 continue
-            path.parent.mkdir(parents=True, exist_ok=True)
             if path.name == _ANYTHING:
                 path.write_bytes(b"\xff" * 4096 if way is not None and way.random() < 0.5 else bytes(4096))
                 continue
             path.write_bytes(self.files[inode].state(way))
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "."
 
 
 def notes_of(steps: list[Step], inode: int) -> Iterator[tuple[int, dict[str, Any]]]:

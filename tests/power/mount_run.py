@@ -74,27 +74,29 @@ def record_program(place: Path, steps: int, seed: int) -> RecordedMount:
     return RecordedMount(recorded, trees, noted)
 
 
-def record_mount(place: Path, work: Callable[[Path, Path, Tree], T]) -> tuple[Recorded, T]:
+def record_mount(place: Path, work: Callable[[Path, Path, Tree], T], *, furnished: bool = True) -> tuple[Recorded, T]:
     """In an empty folder: what a mount's home gets of some `work` in its directory, which is told what it finds there,
-    and notes in a file what it does; and what that work returned.
+    and notes in a file what it does; and what that work returned. A home that isn't `furnished` is made by the mount.
     """
     before, directory, log = place / "before", place / "directory", place / "log"
     before.mkdir()
     directory.mkdir()
-    with _serving(before / "home", place / "furnished") as mount:
-        tree = furnish(mount.directory)
+    tree: Tree = {}
+    if furnished:
+        with serving(before / "home", place / "furnished") as mount:
+            tree = furnish(mount.directory)
     folder = place / "folder"
     shutil.copytree(before, folder, ignore=lambda above, names: [name for name in names if name == "control"])
     inodes = {str(path.relative_to(folder)): path.stat().st_ino for path in [folder, *folder.rglob("*")]}
     notes = "notes.program"
-    with recording(folder, directory, log), _serving(directory / "home", place / "mounted") as mount:
+    with recording(folder, directory, log), serving(directory / "home", place / "mounted") as mount:
         result = work(mount.directory, directory / notes, tree)
     said = {(folder / notes).stat().st_ino: "program"}
     return Recorded(before, inodes, said, read_log(log), {}), result
 
 
 @contextmanager
-def _serving(home: Path, directory: Path) -> Generator[Mount]:
+def serving(home: Path, directory: Path) -> Generator[Mount]:
     mount = Mount(home, directory)
     mount.start("--no-sync")
     try:
@@ -127,7 +129,7 @@ def _content(volume: Volume) -> bytes:
 
 def found_mounted(folder: Path) -> Tree:
     tree: Tree = {}
-    with _serving(folder / "home", folder / "mounted") as mount:
+    with serving(folder / "home", folder / "mounted") as mount:
         for above, names, files in os.walk(mount.directory):
             if ".budwood" in names:
                 names.remove(".budwood")

@@ -3,7 +3,8 @@
     python -m tests.power.recorder FOLDER DIRECTORY LOG
 
     ["write", inode, offset, bytes] ["sync", inode] ["cut", inode, size]
-    ["name", inode, path]           a file of that name is there: made, or renamed to it
+    ["name", inode, path]           a file of that name is there: made, linked or renamed to it
+    ["folder", inode, path]         a folder was made
     ["gone", path]                  it isn't any more: removed, or renamed away
 
 It says so with a line once it serves, and ends when it is told to, or unmounted.
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import IO, Any
 
 import msgspec
 import pyfuse3
 import trio
-from bench.passthrough import Passthrough
+from bench.passthrough import Passthrough, passed_on
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -36,6 +38,11 @@ class Recorder(Passthrough):
     def _path(self, parent: int, name: bytes) -> str:
         above = os.readlink(self._nodes[parent].path)
         return os.path.relpath(os.path.join(above, os.fsdecode(name)), self._folder)
+
+    def _hold(self, parent: int, name: bytes) -> None:
+        """What loses its name, for good: the number of its inode is not to become another one's."""
+        with suppress(FileNotFoundError):
+            os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=self._nodes[parent].fd)
 
     async def write(self, fh: Any, off: int, buf: bytes) -> int:
         done: int = await super().write(fh, off, buf)
@@ -60,17 +67,35 @@ class Recorder(Passthrough):
         self._tell("name", attributes.st_ino, self._path(parent_inode, name))
         return info, attributes
 
+    async def mkdir(self, parent_inode: Any, name: Any, mode: Any, ctx: Any) -> Any:
+        attributes = await super().mkdir(parent_inode, name, mode, ctx)
+        self._tell("folder", attributes.st_ino, self._path(parent_inode, name))
+        return attributes
+
+    async def rmdir(self, parent_inode: Any, name: Any, ctx: Any) -> None:
+        self._hold(parent_inode, name)
+        await super().rmdir(parent_inode, name, ctx)
+        self._tell("gone", self._path(parent_inode, name))
+
     async def mknod(self, parent_inode: Any, name: Any, mode: Any, rdev: Any, ctx: Any) -> Any:
         os.mknod(name, mode, rdev, dir_fd=self._nodes[parent_inode].fd)
         return self._known(parent_inode, name)
 
+    @passed_on
+    async def link(self, inode: Any, new_parent_inode: Any, new_name: Any, ctx: Any) -> Any:
+        os.link(self._nodes[inode].path, new_name, dst_dir_fd=self._nodes[new_parent_inode].fd, follow_symlinks=True)
+        self._tell("name", inode, self._path(new_parent_inode, new_name))
+        return self._known(new_parent_inode, new_name)
+
     async def unlink(self, parent_inode: Any, name: Any, ctx: Any) -> None:
+        self._hold(parent_inode, name)
         await super().unlink(parent_inode, name, ctx)
         self._tell("gone", self._path(parent_inode, name))
 
     async def rename(
         self, parent_inode_old: Any, name_old: Any, parent_inode_new: Any, name_new: Any, flags: Any, ctx: Any
     ) -> None:
+        self._hold(parent_inode_new, name_new)
         await super().rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx)
         self._tell("gone", self._path(parent_inode_old, name_old))
         inode = os.stat(name_new, dir_fd=self._nodes[parent_inode_new].fd).st_ino

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -75,16 +75,20 @@ def recording(folder: Path, directory: Path, log: Path) -> Generator[None]:
             subprocess.run(["fusermount3", "-u", "-z", directory], check=False)
 
 
-def record(place: Path, ways: list[Way], commits: int, seed: int, disk: Disk | None = None) -> Recorded:
-    """In an empty folder: what programs do to a new home, or to one of the states of a disk."""
+def record(
+    place: Path, ways: list[Way], commits: int, seed: int, disk: Disk | None = None, *, made: bool = True
+) -> Recorded:
+    """In an empty folder: what programs do to a new home, which they make themselves unless it is `made`, or to one of
+    the states of a disk.
+    """
     before, directory, log = place / "before", place / "directory", place / "log"
     before.mkdir()
     directory.mkdir()
     found: dict[str, set[tuple[str, int]]] = {}
-    if disk is None:
+    if disk is None and made:
         with budwood.open(home=before / "home", remote="") as edge:
             edge.create("first")
-    else:
+    elif disk is not None:
         disk.put(before, random.Random(f"{seed} again"))
         with tempfile.TemporaryDirectory(dir=place) as copy:
             shutil.copytree(before, copy, dirs_exist_ok=True)
@@ -122,27 +126,45 @@ def judge_commits(recorded: Recorded, states: int, seed: int, scratch: Path) -> 
     return judge_states(recorded, lambda folder, cut: judge(folder / "home", promises, cut), states, seed, scratch)
 
 
-def judge_states(recorded: Recorded, judge: Judge, states: int, seed: int, scratch: Path) -> int:
-    """Draw so many states, spread over all cuts; how many were judged. Raises AssertionError."""
+def judge_states(
+    recorded: Recorded, judge: Judge, states: int, seed: int, scratch: Path, cuts: Collection[int] | None = None
+) -> int:
+    """Draw so many states, spread over all cuts or those that are given; how many were judged. Raises
+    AssertionError.
+    """
     small_journal()
     judged = 0
-    cuts = len(recorded.steps) + 1
+    cuts = range(len(recorded.steps) + 1) if cuts is None else cuts
     for cut, disk in recorded.disks():
         # A note is no write of the home's.
         if cut < len(recorded.steps) and recorded.steps[cut][0] == "write" and recorded.steps[cut][1] in recorded.notes:
             continue
+        if cut not in cuts:
+            continue
         randomness = random.Random(f"{seed} {cut}")
-        expected = states / cuts
-        count = int(expected) + (randomness.random() < expected % 1)
-        for number in range(count):
+        expected = states / len(cuts)
+        for number in range(int(expected) + (randomness.random() < expected % 1)):
             way = None if number == 0 and randomness.random() < 0.1 else random.Random(f"{seed} {cut} {number}")
-            with tempfile.TemporaryDirectory(dir=scratch) as place:
-                disk.put(Path(place), way)
-                try:
-                    judge(Path(place), cut)
-                except Exception as error:
-                    kept = scratch / f"failed-{cut}-{number}"
-                    shutil.copytree(place, kept)
-                    raise AssertionError(f"cut {cut} of {cuts}, state {number}, kept at {kept}: {error!r}") from error
+            judge_state(disk, way, judge, cut, scratch)
             judged += 1
     return judged
+
+
+def judge_promise(recorded: Recorded, judge: Judge, states: int, scratch: Path) -> None:
+    """So many states at the moment at which the first note was made. Raises AssertionError."""
+    small_journal()
+    told = next(step for step, what in enumerate(recorded.steps) if what[0] == "write" and what[1] in recorded.notes)
+    disk = next(disk for cut, disk in recorded.disks() if cut == told)
+    for number in range(states):
+        judge_state(disk, random.Random(number), judge, told, scratch)
+
+
+def judge_state(disk: Disk, way: random.Random | None, judge: Judge, cut: int, scratch: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
+        disk.put(Path(place), way)
+        try:
+            judge(Path(place), cut)
+        except Exception as error:
+            kept = tempfile.mkdtemp(prefix=f"failed-{cut}-", dir=scratch)
+            shutil.copytree(place, kept, dirs_exist_ok=True)
+            raise AssertionError(f"a state at cut {cut}, kept at {kept}: {error!r}") from error

@@ -36,6 +36,18 @@ class RecordedSync(NamedTuple):
     notes: list[tuple[int, dict[str, Any]]]
     """Each with its step of the record."""
 
+    def cuts_of_pushes(self) -> set[int]:
+        """Where the store has something that the home is pushing, and the home may not know it yet."""
+        cuts: set[int] = set()
+        is_own, end = False, len(self.recorded.steps)
+        for number, line in reversed(self.notes):
+            if "object" not in line:
+                is_own = "pushed" in line
+            elif is_own:
+                cuts |= set(range(number + 1, end))
+            end = number
+        return cuts
+
     def judge(self, folder: Path, cut: int) -> None:
         """A state of the disk. Raises AssertionError, and whatever the home raises."""
         said = [line for number, line in self.notes if number < cut]

@@ -93,6 +93,7 @@ class Node:
 class Passthrough(pyfuse3.Operations):
     def __init__(self, folder: str) -> None:
         super().__init__()
+        self.folder = folder
         root = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         self._nodes: dict[int, Node] = {pyfuse3.ROOT_INODE: Node(root, os.fstat(root).st_mtime_ns)}
         self._open: dict[int, Node] = {}
@@ -306,14 +307,13 @@ class Passthrough(pyfuse3.Operations):
         raise FUSEError(errno.ENOSYS)
 
 
-def serve(folder: str, directory: str) -> None:
+def serve(operations: Passthrough, directory: str) -> None:
     """Serve until it is unmounted or told to end."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     # The kernel has applied the program's umask.
     os.umask(0)
-    operations = Passthrough(folder)
-    pyfuse3.init(operations, directory, {*pyfuse3.default_options, f"subtype={SUBTYPE}", f"fsname={folder}"})
+    pyfuse3.init(operations, directory, {*pyfuse3.default_options, f"subtype={SUBTYPE}", f"fsname={operations.folder}"})
     try:
         trio.run(_main, directory)
     finally:
@@ -335,4 +335,4 @@ async def _main(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    serve(Passthrough(sys.argv[1]), sys.argv[2])

@@ -97,7 +97,7 @@ class Environment:
         self.spill = home / "tmp"
         """Where transactions lie that don't fit in memory."""
         self.growths = 0
-        """Times that the map grew, which ended every read transaction of this process."""
+        """Times that the map grew, or LMDB was opened anew, which ended every read transaction of this process."""
         self.users = 0
         self.read_only = home_permissions.is_foreign(home)
         """Nothing here may be written."""
@@ -175,9 +175,10 @@ class Environment:
         except lmdb.ReadersFullError:
             env.reader_check()
         except lmdb.Error as error:
-            raise translate(error, self.data_path) from error
+            if not self._is_replaced(env, error):
+                raise translate(error, self.data_path) from error
         with translated(self.data_path):
-            return env.begin()
+            return (self._env or self._open()[0]).begin()
 
     @contextmanager
     def view(self) -> Generator[Txn]:
@@ -247,9 +248,10 @@ class Environment:
         except lmdb.MapResizedError:
             self._grow(0)
         except lmdb.Error as error:
-            raise translate(error, self.data_path) from error
+            if not self._is_replaced(env, error):
+                raise translate(error, self.data_path) from error
         with translated(self.data_path):
-            return env.begin(write=True)
+            return (self._env or self._open()[0]).begin(write=True)
 
     def settle(self) -> None:
         """All that was committed before is in LMDB."""
@@ -286,6 +288,8 @@ class Environment:
             except lmdb.MapResizedError:
                 self._grow(0)
             except lmdb.Error as error:
+                if self._is_replaced(env, error):
+                    continue
                 found = translate(error, self.data_path)
                 if not (isinstance(found, Full) and self.ballast.gives_room()):
                     raise found from error
@@ -443,6 +447,23 @@ class Environment:
             self.growths += 1
             with translated(self.data_path):
                 (self._env or self._open()[0]).set_mapsize(size_bytes)
+
+    def _is_replaced(self, env: lmdb.Environment, error: lmdb.Error) -> bool:
+        """Whether another one is in the place of an environment that raised this. LMDB does nothing more in one that
+        couldn't write its meta page, as on a full disk whose file system writes nothing over: it is opened anew, which
+        ends all transactions of this process.
+        """
+        with self._lock:
+            if self._env is env and isinstance(error, lmdb.PanicError):
+                self.growths += 1
+                self._env = self._tables = None
+                # Waits for what others of its transactions are doing.
+                env.close()
+                with translated(self.data_path):
+                    check_data_file(self.data_path)
+                    self._env = open_mapped(self.path, read_only=self.read_only)[0]
+                    self._tables = open_tables(self.home, self._env, read_only=self.read_only, is_alone=False)[0]
+            return self._env is not env
 
     def _open(self) -> tuple[lmdb.Environment, Tables]:
         with self._lock:

@@ -25,7 +25,6 @@ _DAMAGE: Final = (
     lmdb.InvalidError,
     lmdb.PageFullError,
     lmdb.PageNotFoundError,
-    lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
 
@@ -66,6 +65,8 @@ def translate(error: lmdb.Error, path: Path) -> StoreError | Busy | ReadOnly:
         return Full("no room on the disk for the local store: free some, then try again; nothing was changed")
     if isinstance(error, lmdb.ReadersFullError):
         return Busy("the local store has no room for another reader: close some")
+    if isinstance(error, lmdb.PanicError):
+        return Unavailable(f"the local store {path} could not be written to the last time: try again")
     if isinstance(error, lmdb.ReadonlyError):
         return ReadOnly(f"the local store {path} can be read here, and not written")
     if code == errno.EIO:

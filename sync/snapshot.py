@@ -444,10 +444,10 @@ class LocalSnapshot(HeadView):
     def _after(self, error: lmdb.Error, page: int) -> bytes:
         if self._growths == self.local.environment.growths or self._txn is None:
             raise translate(error, self._path) from error
-        # The map grew under us, which ended the transaction: go on if nothing has changed.
+        # The map grew under us, or is another one, which ended the transaction: go on if nothing has changed.
         self.forget()
         if not self.renew():
             raise Unavailable(
-                "the local store grew while this view was read, and the volume has moved on: begin again"
+                "the local store was mapped anew while this view was read, and the volume has moved on: begin again"
             ) from error
         return self.read(page)

@@ -17,6 +17,20 @@ FILE_LOCKS: Final = "tests/unit/test_file_locks.py"
 
 MUTANTS: Final = (
     Mutant(
+        "an environment that LMDB has given up stays",
+        "sync/environment.py",
+        "            if self._env is env and isinstance(error, lmdb.PanicError):",
+        "            if False:",
+        ("tests/fault/test_failing_disk.py", "-k", "last_page"),
+    ),
+    Mutant(
+        "views of an environment that was given up are lost with it",
+        "sync/environment.py",
+        "                self.growths += 1\n                self._env = self._tables = None\n",
+        "                self._env = self._tables = None\n",
+        ("tests/fault/test_failing_disk.py", "-k", "last_page"),
+    ),
+    Mutant(
         "a store is made where it lies, and may be torn before it was one",
         "sync/environment.py",
         "                    create_if_new(self.home)\n",

@@ -18,9 +18,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 import msgspec
-import pyfuse3
-import trio
-from bench.passthrough import Passthrough, passed_on
+from bench.passthrough import Passthrough, passed_on, serve
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -28,7 +26,6 @@ _encode = msgspec.msgpack.Encoder().encode
 class Recorder(Passthrough):
     def __init__(self, folder: str, log: IO[bytes]) -> None:
         super().__init__(folder)
-        self._folder = os.path.realpath(folder)
         self._log = log
 
     def _tell(self, *what: object) -> None:
@@ -37,7 +34,7 @@ class Recorder(Passthrough):
 
     def _path(self, parent: int, name: bytes) -> str:
         above = os.readlink(self._nodes[parent].path)
-        return os.path.relpath(os.path.join(above, os.fsdecode(name)), self._folder)
+        return os.path.relpath(os.path.join(above, os.fsdecode(name)), os.path.realpath(self.folder))
 
     def _hold(self, parent: int, name: bytes) -> None:
         """What loses its name, for good: the number of its inode is not to become another one's."""
@@ -102,31 +99,6 @@ class Recorder(Passthrough):
         self._tell("name", inode, self._path(parent_inode_new, name_new))
 
 
-async def _main(directory: str) -> None:
-    import signal
-
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-
-            async def end() -> None:
-                async for _ in signals:
-                    pyfuse3.terminate()
-
-            nursery.start_soon(end)
-            print(f"recorder: {directory} mounted", flush=True)
-            await pyfuse3.main(max_tasks=1)
-            nursery.cancel_scope.cancel()
-
-
-def serve(folder: str, directory: str, log: str) -> None:
-    os.umask(0)
-    with open(log, "wb") as file:
-        pyfuse3.init(Recorder(folder, file), directory, {*pyfuse3.default_options, "fsname=recorder"})
-        try:
-            trio.run(_main, directory)
-        finally:
-            pyfuse3.close(unmount=True)
-
-
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    with open(sys.argv[3], "wb") as file:
+        serve(Recorder(sys.argv[1], file), sys.argv[2])

@@ -7,20 +7,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import budwood
 
-from ..mounts import is_mounted
+from ..passed_through import passed_through
 from ..waits import LIMIT_SECONDS
 from .disk import Disk, Step, notes_of, read_log
 from .program import small_journal
 from .verdict import Promises, judge, rows_of
-
-_ROOT: Final = Path(__file__).parents[2]
 
 Way = tuple[str, str]
 """A program's name, and its `synchronous`."""
@@ -58,21 +56,8 @@ class Recorded(NamedTuple):
         yield len(self.steps), disk
 
 
-@contextmanager
-def recording(folder: Path, directory: Path, log: Path) -> Generator[None]:
-    command = [sys.executable, "-m", "tests.power.recorder", *map(str, (folder, directory, log))]
-    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"recorder: {directory} mounted\n"
-        yield
-        process.terminate()
-        assert process.wait(LIMIT_SECONDS) == 0
-    finally:
-        process.kill()
-        process.communicate()
-        if is_mounted(directory):
-            subprocess.run(["fusermount3", "-u", "-z", directory], check=False)
+def recording(folder: Path, directory: Path, log: Path) -> AbstractContextManager[None]:
+    return passed_through("tests.power.recorder", folder, directory, log)
 
 
 def record(

@@ -1,0 +1,29 @@
+"""A failing disk: a file system of its own, which refuses writes and flushes as it is told. What fails isn't done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .passed_through import passed_through
+
+WRITE, FLUSH, NAME = "write", "flush", "name"
+
+
+@contextmanager
+def failing_disk(place: Path) -> Generator[tuple[Path, Path]]:
+    """In a folder: the disk, and the file that says what fails, while it is there."""
+    folder, directory, control = place / "folder", place / "disk", place / "control"
+    folder.mkdir()
+    directory.mkdir()
+    with passed_through("tests.failing_passthrough", folder, directory, control):
+        yield directory, control
+
+
+def fail(control: Path, code: int, *of: str, chance: float = 1, below: int | None = None) -> None:
+    """From now on, of writes only those that begin before the offset `below`; `control.unlink()` ends it."""
+    beside = control.with_name(f"{control.name}.new")
+    beside.write_text(json.dumps({"chance": chance, "of": of, "errno": code, "below": below}))
+    beside.replace(control)

@@ -198,6 +198,13 @@ class Passthrough(pyfuse3.Operations):
         return self._known(parent_inode, name)
 
     @passed_on
+    async def mknod(
+        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
+    ) -> EntryAttributes:
+        os.mknod(name, mode, rdev, dir_fd=self._nodes[parent_inode].fd)
+        return self._known(parent_inode, name)
+
+    @passed_on
     async def symlink(
         self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:

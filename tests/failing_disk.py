@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .passed_through import passed_through
 
-WRITE, FLUSH, NAME = "write", "flush", "name"
+WRITE, FLUSH, NAME, SOCKET = "write", "flush", "name", "socket"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import pyfuse3
 from bench.passthrough import Passthrough, serve
 
-from .failing_disk import FLUSH, NAME, WRITE
+from .failing_disk import FLUSH, NAME, SOCKET, WRITE
 
 
 class FailingPassthrough(Passthrough):
@@ -50,6 +50,10 @@ class FailingPassthrough(Passthrough):
     async def create(self, parent_inode: Any, name: Any, mode: Any, flags: Any, ctx: Any) -> Any:
         self._may(NAME)
         return await super().create(parent_inode, name, mode, flags, ctx)
+
+    async def mknod(self, parent_inode: Any, name: Any, mode: Any, rdev: Any, ctx: Any) -> Any:
+        self._may(SOCKET)
+        return await super().mknod(parent_inode, name, mode, rdev, ctx)
 
     async def unlink(self, parent_inode: Any, name: Any, ctx: Any) -> None:
         self._may(NAME)

@@ -8,6 +8,7 @@ it was taken over.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -50,14 +51,19 @@ def note(local: Local, mark: Watermark) -> Write:
 
 
 def forget(local: Local, folder: Path) -> None:
-    """The -wal was removed from `folder`, and everything that was in it is in the local store. Were it to come back
-    without its mark, it would be taken over once more, and undo what was committed since.
+    """The -wal was removed from `folder`, and everything that was in it is in the local store. Each step is on the disk
+    before the next, and all of them before there is another -wal. Were the -wal to come back without its mark, it would
+    be taken over once more, and undo what was committed since; by a mark that came back, the next one would be taken
+    for one before it.
     """
     flush_folder(folder)
     # Before the mark: a count without one counts commits that nobody has.
-    (counts_beside(folder) / str(local.vid)).unlink(missing_ok=True)
+    counts = counts_beside(folder)
+    with suppress(FileNotFoundError):
+        (counts / str(local.vid)).unlink()
+        flush_folder(counts)
     key = _key(local)
-    local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta))
+    local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta), durable=True)
 
 
 def _key(local: Local) -> bytes:

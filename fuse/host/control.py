@@ -13,6 +13,7 @@ in turn; several connections are served at once.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -25,8 +26,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
+from ...sync.lmdb_errors import os_error
 from ...volume.decoded_kinds import decodable
-from ...volume.errors import BadInput, BudwoodError, StoreError
+from ...volume.errors import BadInput, BudwoodError, StoreError, Unavailable
 from ...volume.wire import to_wire
 from .mount_client import address
 
@@ -35,6 +37,7 @@ Answer: TypeAlias = Callable[[str, list[str]], Awaitable[Any]]
 
 LONGEST_REQUEST: Final = 1 << 16
 _BACKLOG: Final = 128
+_NO_SOCKETS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _log: Final = logging.getLogger(__name__)
 
 
@@ -65,6 +68,12 @@ def _listen(path: Path) -> trio.socket.SocketType:
             # Until listen() every call is refused, so nobody gets in before this.
             os.chmod(bound, 0o600)
         listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        what = f"the socket {path}, at which a mount is asked, can't be made"
+        if error.errno in _NO_SOCKETS:
+            raise Unavailable(f"{what} on this file system: take a home on another one, with --home") from error
+        raise os_error(error, what) from error
     except BaseException:
         listener.close()
         raise

@@ -19,8 +19,8 @@ import budwood
 from budwood.sync.edge import Edge
 from budwood.volume.errors import BudwoodError, Full
 
-from ..failing_disk import FLUSH, NAME, WRITE, fail, failing_disk
-from ..mounts import needs_fuse
+from ..failing_disk import FLUSH, NAME, SOCKET, WRITE, fail, failing_disk
+from ..mounts import Mount, needs_fuse
 
 pytestmark = needs_fuse
 
@@ -80,6 +80,17 @@ def test_a_commit_whose_last_page_is_refused_is_not_made_and_the_process_goes_on
         assert failing.rows("a") == {1, 3}
         assert {row["name"] for row in edge.ls()} == {"a", "b", "d"}
     assert failing.rows("a", fresh=True) == {1, 3}
+
+
+def test_a_mount_says_so_where_the_file_system_of_its_home_holds_no_sockets(failing: Failing, tmp_path: Path) -> None:
+    fail(failing.control, errno.EPERM, SOCKET)
+    mount = Mount(failing.home, tmp_path / "mounted")
+    try:
+        with pytest.raises(AssertionError, match="on this file system: take a home on another one, with --home"):
+            mount.start("--no-sync")
+        assert "Traceback" not in mount.said()
+    finally:
+        mount.end()
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("FAILING_SEEDS", "5"))))

@@ -13,7 +13,7 @@ import pytest
 
 from ..mounts import needs_fuse
 from ..power.mount_program import Tree
-from ..power.mount_run import found_in, record_mount, record_program, serving
+from ..power.mount_run import found_in, found_mounted, record_mount, record_program, serving
 from ..power.run import judge_promise, judge_states
 
 pytestmark = needs_fuse
@@ -94,6 +94,27 @@ def test_the_commits_of_a_home_that_a_mount_has_made_are_on_the_disk(tmp_path: P
             assert db.execute("SELECT n FROM t").fetchall() == [(1,)]
 
     judge_promise(recorded, judge, STATES // 20, scratch)
+
+
+def test_the_commits_of_a_wal_are_not_taken_for_those_of_the_one_before(tmp_path: Path, scratch: Path) -> None:
+    """Which had started over, as this one never did."""
+
+    def work(directory: Path, notes: Path, tree: Tree) -> None:
+        for n in (1, 2):
+            with closing(sqlite3.connect(directory / "full.db", isolation_level=None)) as db:
+                db.execute("PRAGMA synchronous = FULL")
+                db.execute("INSERT INTO t VALUES(?, 'row')", (n,))
+                if n == 2:
+                    notes.write_bytes(b"told")
+                db.execute("PRAGMA wal_checkpoint(RESTART)")
+                db.execute("UPDATE t SET payload = 'another'")
+
+    recorded, _ = record_mount(tmp_path, work)
+
+    def judge(folder: Path, cut: int) -> None:
+        assert found_mounted(folder)["full.db"] == {1, 2}
+
+    judge_promise(recorded, judge, STATES // 10, scratch)
 
 
 def check_told(place: Path, work: Callable[[Path, Path, Tree], Tree], scratch: Path) -> None:

@@ -28,6 +28,13 @@ MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
 
 MUTANTS: Final = (
     Mutant(
+        "the mark of a -wal may come back when that one has gone",
+        "fuse/files/watermark.py",
+        "db=local.environment.tables.meta), durable=True)",
+        "db=local.environment.tables.meta))",
+        ("tests/fault/test_mount_power_loss.py", "-k", "taken_for_those"),
+    ),
+    Mutant(
         "the folder of a first -wal may vanish with it",
         "fuse/mount.py",
         "    flush_above(folder_of_all)\n",

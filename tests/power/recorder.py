@@ -74,10 +74,6 @@ class Recorder(Passthrough):
         await super().rmdir(parent_inode, name, ctx)
         self._tell("gone", self._path(parent_inode, name))
 
-    async def mknod(self, parent_inode: Any, name: Any, mode: Any, rdev: Any, ctx: Any) -> Any:
-        os.mknod(name, mode, rdev, dir_fd=self._nodes[parent_inode].fd)
-        return self._known(parent_inode, name)
-
     @passed_on
     async def link(self, inode: Any, new_parent_inode: Any, new_name: Any, ctx: Any) -> Any:
         os.link(self._nodes[inode].path, new_name, dst_dir_fd=self._nodes[new_parent_inode].fd, follow_symlinks=True)

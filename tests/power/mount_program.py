@@ -22,10 +22,15 @@ from typing import Final
 Tree = dict[str, bytes | frozenset[int] | None]
 """By path: a file's bytes, a database's rows, or None for a directory."""
 
-ROLLBACK: Final = "rollback.db"
-DATABASES: Final = {ROLLBACK: ("DELETE", "FULL"), "full.db": ("WAL", "FULL"), "normal.db": ("WAL", "NORMAL")}
+ROLLBACK: Final = {"delete.db": "DELETE", "truncate.db": "TRUNCATE", "persist.db": "PERSIST"}
+DATABASES: Final = {
+    **{name: (mode, "FULL") for name, mode in ROLLBACK.items()},
+    "full.db": ("WAL", "FULL"),
+    "normal.db": ("WAL", "NORMAL"),
+}
 """Their journal modes, and what they are told of `synchronous`."""
 _FOLDERS: Final = ("d1", "d2")
+_CHECKPOINTS: Final = ("PASSIVE", "FULL", "RESTART", "TRUNCATE")
 _SIZES: Final = (10, 3000, 4096, 9000, 70_000)
 
 
@@ -38,7 +43,7 @@ def furnish(directory: Path) -> Tree:
             db.execute(f"PRAGMA journal_mode = {mode}")
             db.execute("CREATE TABLE t(n INTEGER PRIMARY KEY, payload BLOB)")
             db.commit()
-    return {**dict.fromkeys(_FOLDERS), ROLLBACK: frozenset()}
+    return {**dict.fromkeys(_FOLDERS), **dict.fromkeys(ROLLBACK, frozenset[int]())}
 
 
 class MountProgram:
@@ -175,6 +180,7 @@ class MountProgram:
         db = self._open.get(name)
         if db is None:
             db = self._open[name] = sqlite3.connect(self._directory / name, isolation_level=None)
+            assert db.execute(f"PRAGMA journal_mode = {mode}").fetchone() == (mode.lower(),)
             db.execute(f"PRAGMA synchronous = {synchronous}")
             db.execute("PRAGMA wal_autocheckpoint = 15")
         if mode == "WAL":
@@ -194,6 +200,8 @@ class MountProgram:
             self._note(sure=n, db=name)
         if dice.random() < 0.15:
             self._open.pop(name).close()
+        elif dice.random() < 0.1:
+            db.execute("VACUUM" if mode != "WAL" else f"PRAGMA wal_checkpoint({dice.choice(_CHECKPOINTS)})")
 
     # Chances
 

@@ -50,7 +50,7 @@ class RecordedMount(NamedTuple):
         found = found_mounted(folder) if by_mount else found_in(folder / "home")
         if by_mount:
             assert found_in(folder / "home") == found, "the home holds something else than its mount has shown"
-        for name in DATABASES.keys() - {ROLLBACK}:
+        for name in DATABASES.keys() - ROLLBACK.keys():
             rows = found.pop(name)
             assert isinstance(rows, frozenset)
             assert rows == frozenset(range(1, len(rows) + 1)), f"{name} has {sorted(rows)}"

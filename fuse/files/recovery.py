@@ -6,11 +6,13 @@
 
 As SQLite does, a -wal is believed up to the first frame that doesn't hold. Commits behind a damage are lost, and so are
 those of a -wal that is missing: how many, the count says (wal_commit_count.py), or without one the frames that are
-still there. That is told (lost_commits.py), and the bytes are set aside.
+still there; after a power loss all but the last of them, which may not have been told yet. That is told
+(lost_commits.py), and the bytes are set aside.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -147,14 +149,18 @@ def _taken(volume: Volume, path: Path | None, mark: Watermark | None, count: Com
             del found[:done]
         if total:
             volume.local.environment.flush()
-        return _Found(total, _lost(mark, count, header, held, _behind(file.read, header, reader.end_bytes)))
+        behind = _behind(file.read, header, reader.end_bytes)
+        if behind and _is_of_an_earlier_boot(path):
+            # What a power loss has torn may end with a commit that nobody was told of yet.
+            behind -= 1
+        return _Found(total, _lost(mark, count, header, held, behind))
     finally:
         file.close()
 
 
 def _lost(mark: Watermark | None, count: CommitCount | None, header: WalHeader | None, held: int, behind: int) -> int:
     """How many commits are gone that a program was told of. `held` are in the -wal with this header, and `behind` more
-    seem to have been there.
+    seem to have been there, of which it was told.
     """
     if count is None:
         return behind
@@ -169,6 +175,11 @@ def _lost(mark: Watermark | None, count: CommitCount | None, header: WalHeader |
     elif mark is not None and mark.sequence > count.sequence:
         return 0
     return max(0, count.commits - held)
+
+
+def _is_of_an_earlier_boot(path: Path) -> bool:
+    """As far as the clock says so."""
+    return path.stat().st_mtime < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _behind(read: Read, header: WalHeader, at: int) -> int:

@@ -182,6 +182,24 @@ def test_commits_that_were_never_flushed_are_counted_by_what_is_left_of_them(tmp
         assert rows(mount) == list(range(BEFORE + 1))
 
 
+@pytest.mark.parametrize("boot", ["this", "an earlier"])
+def test_the_last_commit_that_a_power_loss_has_torn_may_be_one_that_nobody_was_told_of(
+    tmp_path: Path, boot: str
+) -> None:
+    """Where the system hadn't written down by then how many there were."""
+    with mounted(tmp_path, "--no-sync") as mount:
+        db, copy = committed(mount, "full")
+        with closing(db):
+            wal = crash(mount, copy)
+        flipped(32 + (BEFORE + AFTER - 1) * FRAME + 100)(wal)
+        (mount.home / "mount" / "tallies" / wal.name.removesuffix("-wal")).unlink()
+        if boot == "an earlier":
+            os.utime(wal, (0, 0))
+        mount.start("--no-sync")
+        assert len(mount.ask("about")["notices"]) == (boot == "this")
+        assert rows(mount) == list(range(BEFORE + AFTER - 1))
+
+
 def test_a_wal_that_ended_well_leaves_nothing_to_tell(tmp_path: Path) -> None:
     """However it ended: checkpointed and begun anew, removed with its last connection, let go after a kill."""
     with mounted(tmp_path, "--no-sync") as mount:

@@ -28,6 +28,13 @@ MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
 
 MUTANTS: Final = (
     Mutant(
+        "a commit that was under way when the power failed counts as one that was told",
+        "fuse/files/recovery.py",
+        "            behind -= 1\n",
+        "            pass\n",
+        ("tests/fault/test_wal_damaged.py", "-k", "power_loss_has_torn"),
+    ),
+    Mutant(
         "the mark of a -wal may come back when that one has gone",
         "fuse/files/watermark.py",
         "db=local.environment.tables.meta), durable=True)",

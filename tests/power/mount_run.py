@@ -131,6 +131,9 @@ def _content(volume: Volume) -> bytes:
 
 
 def found_mounted(folder: Path) -> Tree:
+    for path in (folder / "home").rglob("*"):
+        # Before this machine was booted.
+        os.utime(path, (0, 0))
     tree: Tree = {}
     with serving(folder / "home", folder / "mounted") as mount:
         for above, names, files in os.walk(mount.directory):

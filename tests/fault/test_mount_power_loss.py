@@ -112,7 +112,7 @@ def test_the_commits_of_a_wal_are_not_taken_for_those_of_the_one_before(tmp_path
     recorded, _ = record_mount(tmp_path, work)
 
     def judge(folder: Path, cut: int) -> None:
-        assert found_mounted(folder)["full.db"] == {1, 2}
+        assert found_mounted(folder)["full.db"] == frozenset({1, 2})
 
     judge_promise(recorded, judge, STATES // 10, scratch)
 

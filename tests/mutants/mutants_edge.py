@@ -17,48 +17,6 @@ FILE_LOCKS: Final = "tests/unit/test_file_locks.py"
 
 MUTANTS: Final = (
     Mutant(
-        "an environment that LMDB has given up stays",
-        "sync/environment.py",
-        "            if self._env is env and isinstance(error, lmdb.PanicError):",
-        "            if False:",
-        ("tests/fault/test_failing_disk.py", "-k", "last_page"),
-    ),
-    Mutant(
-        "views of an environment that was given up are lost with it",
-        "sync/environment.py",
-        "                self.growths += 1\n                self._env = self._tables = None\n",
-        "                self._env = self._tables = None\n",
-        ("tests/fault/test_failing_disk.py", "-k", "last_page"),
-    ),
-    Mutant(
-        "a store is made where it lies, and may be torn before it was one",
-        "sync/environment.py",
-        "                    create_if_new(self.home)\n",
-        "                    pass\n",
-        ("tests/fault/test_power_loss.py", "-k", "while_it_is_made"),
-    ),
-    Mutant(
-        "the folder of a new home may vanish with what was committed to it",
-        "sync/lmdb_create.py",
-        "        flush_above(data.parent)\n",
-        "",
-        ("tests/fault/test_power_loss.py", "-k", "while_it_is_made"),
-    ),
-    Mutant(
-        "the name of a new store may vanish with what was committed to it",
-        "sync/lmdb_create.py",
-        "        flush_folder(data.parent)\n",
-        "",
-        ("tests/fault/test_power_loss.py", "-k", "while_it_is_made"),
-    ),
-    Mutant(
-        "what a push sent is forgotten in a power loss",
-        "sync/push.py",
-        "    local.environment.update(record, durable=True)\n    return known\n",
-        "    local.environment.update(record)\n    return known\n",
-        ("tests/fault/test_sync_power_loss.py",),
-    ),
-    Mutant(
         "push: a process that ends goes on sending a segment",
         "sync/upload.py",
         "            if error.hopeless or given_up.wait(delay):\n",

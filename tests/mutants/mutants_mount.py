@@ -28,41 +28,6 @@ MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
 
 MUTANTS: Final = (
     Mutant(
-        "a commit that was under way when the power failed counts as one that was told",
-        "fuse/files/recovery.py",
-        "            behind -= 1\n",
-        "            pass\n",
-        ("tests/fault/test_wal_damaged.py", "-k", "power_loss_has_torn"),
-    ),
-    Mutant(
-        "the mark of a -wal may come back when that one has gone",
-        "fuse/files/watermark.py",
-        "db=local.environment.tables.meta), durable=True)",
-        "db=local.environment.tables.meta))",
-        ("tests/fault/test_mount_power_loss.py", "-k", "taken_for_those"),
-    ),
-    Mutant(
-        "the folder of a first -wal may vanish with it",
-        "fuse/mount.py",
-        "    flush_above(folder_of_all)\n",
-        "",
-        ("tests/fault/test_mount_power_loss.py", "-k", "a_mount_has_made"),
-    ),
-    Mutant(
-        "the name of a new file that was flushed is left to chance",
-        "fuse/names/nameops.py",
-        "            file.writeback.made()\n",
-        "",
-        ("tests/fault/test_mount_power_loss.py", "-k", "new_file"),
-    ),
-    Mutant(
-        "an fsync of a directory flushes nothing",
-        "fuse/names/nameops.py",
-        "                await trio.to_thread.run_sync(self.edge.environment.flush)\n",
-        "                pass\n",
-        ("tests/fault/test_mount_power_loss.py", "-k", "names_are_on"),
-    ),
-    Mutant(
         "who closes it commits what others write",
         "fuse/files/regular.py",
         "            handle.wrote = False\n",

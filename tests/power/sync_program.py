@@ -38,6 +38,8 @@ OWN: Final = {"oak": "full", "elm": "normal"}
 """The volumes that this home alone writes, and their `synchronous`."""
 SHARED: Final = "shared"
 """Both write it, at FULL."""
+SURE: Final = "sure"
+"""This home writes it, and COMMIT waits for the remote."""
 THEIRS: Final = "theirs"
 """The other home alone writes it."""
 HERE, THERE = "here", "there"
@@ -60,10 +62,10 @@ class SyncProgram:
             for name in (SHARED, THEIRS):
                 self._insert_there(there, name)
             here.clone(SHARED)
-            for name in OWN:
+            for name in (*OWN, SURE):
                 self._insert_here(name)
             kinds = [lambda: self._insert_here(self._dice.choice(list(OWN)))] * 6
-            kinds += [lambda: self._insert_here(SHARED)] * 3
+            kinds += [lambda: self._insert_here(SHARED)] * 3 + [lambda: self._insert_here(SURE)] * 2
             kinds += [lambda: self._insert_there(there, self._dice.choice((SHARED, THEIRS)))] * 4
             kinds += [lambda: self._push(here)] * 5 + [lambda: self._pull(here)] * 2 + [lambda: self._fork(here)]
             kinds += [lambda: self._take_theirs(here), here.compact, self._vacuum]
@@ -108,7 +110,7 @@ class SyncProgram:
         return n
 
     def _insert_here(self, volume: str) -> None:
-        self._insert(HERE, volume, OWN.get(volume, "full"))
+        self._insert(HERE, volume, OWN.get(volume, "normal" if volume == SURE else "full"))
 
     def _insert_there(self, there: Edge, volume: str) -> None:
         if (THERE, volume) in self._count:
@@ -153,7 +155,9 @@ class SyncProgram:
             db.execute("VACUUM")
 
     def _database(self, who: str, volume: str) -> apsw.Connection:
-        db = budwood.connect(volume, home=self._homes[who], remote=self._remote)
+        db = budwood.connect(
+            volume, home=self._homes[who], remote=self._remote, synchronous_commit=(who, volume) == (HERE, SURE)
+        )
         db.set_busy_timeout(60_000)
         return db
 

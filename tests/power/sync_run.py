@@ -20,7 +20,7 @@ import budwood
 from ..waits import LIMIT_SECONDS
 from .disk import notes_of, read_log
 from .run import Recorded, recording
-from .sync_program import HERE, OWN, SHARED, THEIRS, push
+from .sync_program import HERE, OWN, SHARED, SURE, THEIRS, push
 
 Rows = set[tuple[str, int]]
 
@@ -59,21 +59,22 @@ class RecordedSync(NamedTuple):
                 shutil.copyfile(self.store / line["object"], place / line["object"])
         kept = [line["kept"] for line in said if "kept" in line]
         home = _Home(folder / "home", f"file://{place}")
-        before = home.rows(*OWN, SHARED, *kept)
+        before = home.rows(*OWN, SHARED, SURE, *kept)
         before[SHARED] = before[SHARED].union(*(before[name] for name in kept))
-        for name in (*OWN, SHARED):
+        for name in (*OWN, SHARED, SURE):
             _check_own(name, before[name], said)
         with budwood.open(home=home.path, remote=home.remote) as edge:
             here = {row["name"] for row in edge.ls()}
             for name in here & {*OWN, SHARED}:
                 push(edge, name)
-            for name in here & {SHARED, THEIRS}:
+            for name in here & {SHARED, SURE, THEIRS}:
                 edge.volume(name).pull()
-        after, fresh = (each.rows(*OWN, SHARED, THEIRS) for each in (home, _Home(folder / "fresh", home.remote)))
+        after, fresh = (each.rows(*OWN, SHARED, SURE, THEIRS) for each in (home, _Home(folder / "fresh", home.remote)))
         for name, rows in fresh.items():
             assert name not in here or after[name] == rows, f"{name} is another one on the remote"
             assert {n for who, n in rows if who != HERE} >= _upto(said, "others", name), f"{name} lacks what was pushed"
         assert all(before[name] == fresh[name] for name in OWN)
+        assert {n for _, n in fresh[SURE]} >= _upto(said, "done", SURE), "COMMIT had waited for what isn't there"
 
 
 class _Home(NamedTuple):
@@ -122,7 +123,8 @@ def _check_own(name: str, rows: Rows, said: list[dict[str, Any]]) -> None:
     mine = {n for who, n in rows if who == HERE}
     begun = _upto(said, "begin", name)
     pushed = max((line["upto"] for line in said if line.get("pushed") == name), default=0)
-    told = set(range(1, pushed + 1)) if OWN.get(name) == "normal" else _upto(said, "done", name)
+    is_kept = name == SHARED or OWN.get(name) == "full"
+    told = _upto(said, "done", name) if is_kept else set(range(1, pushed + 1))
     assert mine <= begun, f"{name} has rows that nobody has written yet: {mine - begun}"
     assert mine >= told, f"{name} lacks {told - mine}"
     assert mine == set(range(1, len(mine) + 1)), f"{name} lacks rows before others: {sorted(mine)}"

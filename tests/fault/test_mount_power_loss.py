@@ -117,6 +117,30 @@ def test_the_commits_of_a_wal_are_not_taken_for_those_of_the_one_before(tmp_path
     judge_promise(recorded, judge, STATES // 10, scratch)
 
 
+def test_small_files_are_made_and_removed_by_two_flushes_each(tmp_path: Path) -> None:
+    files = 20
+
+    def work(directory: Path, notes: Path, tree: Tree) -> None:
+        paths = [directory / f"small {number}" for number in range(files)]
+        with notes.open("wb", buffering=0) as noted:
+            noted.write(b"begun")
+            for path in paths:
+                path.write_bytes(b"small")
+            noted.write(b"removing")
+            for path in paths:
+                path.unlink()
+            noted.write(b"done")
+
+    recorded, _ = record_mount(tmp_path, work)
+    begun, removing, done = (
+        step for step, what in enumerate(recorded.steps) if what[0] == "write" and what[1] in recorded.notes
+    )
+    for first, last in ((begun, removing), (removing, done)):
+        flushes = sum(what[0] == "sync" for what in recorded.steps[first:last])
+        # Times are stored, and room is looked for, now and then.
+        assert 0 < flushes <= 2 * files + files // 2
+
+
 def check_told(place: Path, work: Callable[[Path, Path, Tree], Tree], scratch: Path) -> None:
     """Of the kinds that are in the tree that `work` returned, what is there is so once it has noted something."""
     recorded, wanted = record_mount(place, work)

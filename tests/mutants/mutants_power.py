@@ -13,6 +13,20 @@ FAILING: Final = "tests/fault/test_failing_disk.py"
 
 MUTANTS: Final = (
     Mutant(
+        "a new file of a mount is flushed though nobody asked",
+        "sync/namespace.py",
+        "durability=Durability.ORDERED)",
+        "durability=Durability.DURABLE)",
+        (MOUNT, "-k", "two_flushes"),
+    ),
+    Mutant(
+        "what is swept without a name is flushed",
+        "sync/volume_lifecycle.py",
+        "durable=not is_gone(local.name))",
+        "durable=True)",
+        (MOUNT, "-k", "two_flushes"),
+    ),
+    Mutant(
         "an environment that LMDB has given up stays",
         "sync/environment.py",
         "            if self._env is env and isinstance(error, lmdb.PanicError):",

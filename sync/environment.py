@@ -468,9 +468,8 @@ class Environment:
     def _open(self) -> tuple[lmdb.Environment, Tables]:
         with self._lock:
             if self._env is None or self._tables is None:
-                if not self.read_only:
-                    create_if_new(self.home)
-                unclean, is_alone = self._look()
+                is_new = not self.read_only and create_if_new(self.home)
+                unclean, is_alone = self._look(is_new=is_new)
                 env, self.read_only = open_mapped(self.path, read_only=self.read_only)
                 try:
                     if self.read_only:
@@ -526,7 +525,7 @@ class Environment:
         if self._env is not None and self._begun[1].inode not in (0, os.stat(self.data_path).st_ino):
             raise Unavailable(f"the home {self.home} was compacted by another process: open it again")
 
-    def _look(self) -> tuple[bool, bool]:
+    def _look(self, *, is_new: bool) -> tuple[bool, bool]:
         """What LMDB is about to take on trust is checked. Whether it was not cleanly closed, and whether no other
         process has it open.
         """
@@ -542,7 +541,7 @@ class Environment:
             from .compaction import remove_leftover
 
             remove_leftover(data)
-        if clean_shutdown.was_left_clean(data, clean_shutdown.stamp_of(data)):
+        if is_new or clean_shutdown.was_left_clean(data, clean_shutdown.stamp_of(data)):
             return False, True
         check_trees(data)
         return True, True

@@ -89,16 +89,17 @@ def open_mapped(path: Path, *, read_only: bool) -> tuple[lmdb.Environment, bool]
             raise Unavailable(f"no address space is left to map the local store at {path}") from failure
 
 
-def create_if_new(home: Path) -> None:
-    """A home that never was one gets its store. Raises Full, Unavailable."""
+def create_if_new(home: Path) -> bool:
+    """A home that never was one gets its store; whether it was such a home. Raises Full, Unavailable."""
     data = home / "store" / "data.mdb"
     if data.exists() or (home / "home.json").exists():
-        return
+        return False
 
     def fill(txn: Txn, tables: dict[str, Table]) -> None:
         _put_format(txn, tables["meta"])
 
     create_store(data, Tables._fields, fill)
+    return True
 
 
 def open_tables(home: Path, env: lmdb.Environment, *, read_only: bool, is_alone: bool) -> tuple[Tables, Format]:

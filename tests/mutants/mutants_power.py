@@ -43,8 +43,8 @@ MUTANTS: Final = (
     Mutant(
         "a store is made where it lies, and may be torn before it was one",
         "sync/environment.py",
-        "                    create_if_new(self.home)\n",
-        "                    pass\n",
+        "is_new = not self.read_only and create_if_new(self.home)",
+        "is_new = False",
         (HOME, "-k", "while_it_is_made"),
     ),
     Mutant(

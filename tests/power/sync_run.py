@@ -69,6 +69,9 @@ class RecordedSync(NamedTuple):
                 push(edge, name)
             for name in here & {SHARED, SURE, THEIRS}:
                 edge.volume(name).pull()
+            if SURE in here:
+                # What it had got may have had no name there yet.
+                push(edge, SURE)
         after, fresh = (each.rows(*OWN, SHARED, SURE, THEIRS) for each in (home, _Home(folder / "fresh", home.remote)))
         for name, rows in fresh.items():
             assert name not in here or after[name] == rows, f"{name} is another one on the remote"

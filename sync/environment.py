@@ -178,7 +178,7 @@ class Environment:
             if not self._is_replaced(env, error):
                 raise translate(error, self.data_path) from error
         with translated(self.data_path):
-            return (self._env or self._open()[0]).begin()
+            return self.handle.begin()
 
     @contextmanager
     def view(self) -> Generator[Txn]:
@@ -251,7 +251,7 @@ class Environment:
             if not self._is_replaced(env, error):
                 raise translate(error, self.data_path) from error
         with translated(self.data_path):
-            return (self._env or self._open()[0]).begin(write=True)
+            return self.handle.begin(write=True)
 
     def settle(self) -> None:
         """All that was committed before is in LMDB."""
@@ -461,8 +461,14 @@ class Environment:
                 env.close()
                 with translated(self.data_path):
                     check_data_file(self.data_path)
-                    self._env = open_mapped(self.path, read_only=self.read_only)[0]
-                    self._tables = open_tables(self.home, self._env, read_only=self.read_only, is_alone=False)[0]
+                    fresh = open_mapped(self.path, read_only=self.read_only)[0]
+                    try:
+                        tables = open_tables(self.home, fresh, read_only=self.read_only, is_alone=False)[0]
+                    except BaseException:
+                        # Whoever tries next opens it: LMDB lets a process do that once at a time.
+                        fresh.close()
+                        raise
+                    self._env, self._tables = fresh, tables
             return self._env is not env
 
     def _open(self) -> tuple[lmdb.Environment, Tables]:

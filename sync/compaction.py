@@ -19,7 +19,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -31,9 +30,9 @@ from ..volume import faults
 from ..volume.errors import Busy, Corrupt
 from .folders import flush_folder
 from .home_permissions import open_private
-from .lmdb_create import MAKING
 from .lmdb_errors import os_error, translated
 from .lmdb_tree_check import PAGE_BYTES, check_trees, read_metas
+from .store_file import COPY
 
 if TYPE_CHECKING:
     from .environment import Environment
@@ -44,7 +43,6 @@ MOST_BYTES: Final = 256 * 1024 * 1024
 COPIED = faults.point("compact: copy durable, not in its place")
 PLACED = faults.point("compact: in its place, not told")
 
-_COPY: Final = ".data.mdb"
 _NUMBER: Final = struct.Struct("<Q")
 _TRANSACTION_AT: Final = 16 + 24 + 2 * 48 + 8
 """In a meta page: behind the page's head, magic to map size, the two trees, and the last page."""
@@ -55,7 +53,7 @@ def compact(environment: Environment) -> None:
     Raises Busy where another process has it open, Full, Unavailable, Corrupt.
     """
     path = environment.data_path
-    copy = path.with_name(_COPY)
+    copy = path.with_name(COPY)
     lock = os.open(path.with_name("lock.mdb"), os.O_RDWR | os.O_CLOEXEC)
     try:
         _lock_out(environment, lock)
@@ -72,14 +70,6 @@ def compact(environment: Environment) -> None:
             os.unlink(copy)
         # Lets go of all that this process has locked there: the environment is closed next.
         os.close(lock)
-
-
-def remove_leftover(path: Path) -> None:
-    """By who has the home to itself: the copy of one who died over it, or what was to become the store itself."""
-    with suppress(OSError):
-        os.unlink(path.with_name(_COPY))
-    for left in path.parent.glob(f"{MAKING}*"):
-        shutil.rmtree(left, ignore_errors=True)
 
 
 def _lock_out(environment: Environment, lock: int) -> None:

@@ -8,8 +8,7 @@ Rules, and why:
     too.
   - What is newest lies in the journal (tail_keeper.py). A write transaction moves it into LMDB first; so within one,
     LMDB is all there is. `view` is for what commits don't touch; what they do is seen by `look`.
-  - `data.mdb` is looked at before LMDB maps it (lmdb_file.py), and walked if it may have been damaged
-    (clean_shutdown.py).
+  - `data.mdb` is looked at before LMDB maps it, and walked if it may have been damaged (store_file.py).
   - A home that may not be written (a file system that is read-only, somebody else's files) can be read while no other
     process has it open: without LMDB's table of readers, what is read might be written over (`read_only`).
 """
@@ -27,12 +26,11 @@ from typing import Final, Protocol, TypeVar
 import lmdb
 
 from ..volume import faults
-from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable
+from ..volume.errors import Busy, Corrupt, Full, StoreError
 from ..volume.ids import ClientId, check_utf8
 from . import clean_shutdown, home_permissions
 from .afterfork import ForkSafeLock, forgets
 from .ballast import Ballast
-from .clean_shutdown import NOTHING
 from .commit_journal import CommitJournal
 from .file_locks import IdleFiles
 from .journal_format import JournalRecord
@@ -40,10 +38,10 @@ from .journal_tail import NO_TAIL, Tail
 from .lmdb_errors import located, os_error, translate, translated
 from .lmdb_file import check_data_file
 from .lmdb_open import Tables, create_if_new, open_mapped, open_tables
-from .lmdb_tree_check import check_trees
 from .recency import Recency
 from .room_watch import RoomWatch
 from .shared_words import GENERATION, PUBLISHED
+from .store_file import StoreFile
 from .tables import BEFORE_JOURNAL, HERE, Format, Txn, open_row, seal_row
 
 MOVED = faults.point("journal: moved into LMDB, the caller not told")
@@ -94,6 +92,7 @@ class Environment:
         self.home = home
         self.path = home / "store"
         self.data_path = self.path / "data.mdb"
+        self.file = StoreFile(self.data_path)
         self.spill = home / "tmp"
         """Where transactions lie that don't fit in memory."""
         self.growths = 0
@@ -114,8 +113,6 @@ class Environment:
         self.room = RoomWatch(self._give_back)
         self.compacts = False
         """Whoever closes it makes the file as short as can be, however long that takes."""
-        self._begun = 0, NOTHING
-        """The transaction that the store was opened at, and what the file was."""
         self._lock = threading.RLock()
         forgets(self)
 
@@ -165,7 +162,7 @@ class Environment:
     def read(self) -> Txn:
         """A read transaction; end it with `abort`. Raises Unavailable."""
         if self.read_only:
-            self._refuse_in_use()
+            self.file.refuse_in_use()
         env = self._env or self._open()[0]
         # Not by `translated`, which would cost a reader's transaction as much as its beginning.
         try:
@@ -320,15 +317,6 @@ class Environment:
         with suppress(OSError):
             self.ballast.lay(os.path.getsize(self.data_path))
 
-    @contextmanager
-    def own_change(self) -> Generator[None]:
-        """The file is changed within, and nothing committed."""
-        transaction, before = self._begun
-        is_known = clean_shutdown.stamp_of(self.data_path) == before
-        yield
-        if is_known:
-            self._begun = transaction, clean_shutdown.stamp_of(self.data_path)
-
     def get(self, txn: Txn, table: str, key: bytes, kind: type[_T]) -> _T | None:
         """The record under this key of one of `Tables`. Raises Corrupt unless it is what `put` wrote there."""
         raw = txn.get(key, db=getattr(self.tables, table))
@@ -410,7 +398,10 @@ class Environment:
                         self._keeper.journal.close()
                     if self._cache is not None:
                         self._cache.close()
-                    self._leave(self._env)
+                    last_transaction = int(self._env.info()["last_txnid"])
+                    self._env.close()
+                    if not self.read_only:
+                        self.file.closed(last_transaction)
                 self._env = self._tables = self._keeper = None
 
     def _shrink(self) -> None:
@@ -426,7 +417,7 @@ class Environment:
             found = room(self)
             if (self.compacts and found.length > found.used) or (found.is_long and found.used <= MOST_BYTES):
                 compact(self)
-                self._begun = -1, NOTHING
+                self.file.replaced()
                 return
         if not self.compacts:
             self.room.look()
@@ -475,18 +466,18 @@ class Environment:
         with self._lock:
             if self._env is None or self._tables is None:
                 is_new = not self.read_only and create_if_new(self.home)
-                unclean, is_alone = self._look(is_new=is_new)
+                unclean, is_alone = self.file.check(read_only=self.read_only, is_new=is_new)
                 env, self.read_only = open_mapped(self.path, read_only=self.read_only)
                 try:
                     if self.read_only:
-                        self._refuse_in_use()
+                        self.file.refuse_in_use()
                     else:
                         env.reader_check()
                     self._tables, self._format = open_tables(
                         self.home, env, read_only=self.read_only, is_alone=is_alone
                     )
                     self._env, self._verified = env, (0, {})
-                    self._begun = env.info()["last_txnid"], clean_shutdown.stamp_of(self.data_path)
+                    self.file.opened(env)
                     if unclean:
                         # Imported here: it reads through this environment.
                         from .record_check import check_records
@@ -520,51 +511,6 @@ class Environment:
             finally:
                 txn.abort()
         return keeper
-
-    def _refuse_in_use(self) -> None:
-        """Raises Unavailable where what is read might be written over meanwhile."""
-        if clean_shutdown.is_in_use(self.data_path):
-            raise Unavailable(
-                f"the home {self.home} can't be written by this process, and another one has it open: "
-                "it can be read when that one has closed it"
-            )
-        if self._env is not None and self._begun[1].inode not in (0, os.stat(self.data_path).st_ino):
-            raise Unavailable(f"the home {self.home} was compacted by another process: open it again")
-
-    def _look(self, *, is_new: bool) -> tuple[bool, bool]:
-        """What LMDB is about to take on trust is checked. Whether it was not cleanly closed, and whether no other
-        process has it open.
-        """
-        data = self.data_path
-        check_data_file(data)
-        if not data.exists() or not os.path.getsize(data):
-            # LMDB makes it; if it was made before, its tables are missed then.
-            return False, True
-        if clean_shutdown.is_in_use(data):
-            return False, False
-        if not self.read_only:
-            # Imported here: it speaks of this environment.
-            from .compaction import remove_leftover
-
-            remove_leftover(data)
-        if is_new or clean_shutdown.was_left_clean(data, clean_shutdown.stamp_of(data)):
-            return False, True
-        check_trees(data)
-        return True, True
-
-    def _leave(self, env: lmdb.Environment) -> None:
-        """End it, and leave word that it is sound, unless others use it still, who will. What changed while nothing
-        was committed was none of LMDB's doing.
-        """
-        transaction, before = self._begun
-        committed = env.info()["last_txnid"] != transaction
-        env.close()
-        try:
-            now = clean_shutdown.stamp_of(self.data_path)
-        except FileNotFoundError:  # The home was removed under its users.
-            return
-        if not self.read_only and (committed or now == before) and not clean_shutdown.is_in_use(self.data_path):
-            clean_shutdown.write_stamp(self.data_path, now)
 
 
 _open: Final[dict[Path, Environment]] = {}

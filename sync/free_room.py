@@ -122,7 +122,7 @@ def _turn(environment: Environment, above: int, until: float | None) -> int | No
     environment.handle.reader_check()
     txn = environment.lock()
     try:
-        with environment.own_change(), translated(environment.data_path):
+        with environment.file.own_change(), translated(environment.data_path):
             environment.flush_store()
             meta, lists = free_lists(environment.data_path)
             # LMDB's own rule, but for the newest one: that is durable now.

@@ -28,8 +28,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         "room: the copy that a kill left stays",
-        "sync/environment.py",
-        "            remove_leftover(data)\n",
+        "sync/store_file.py",
+        "            self._remove_leftovers()\n",
         "            pass\n",
         (KILLED, "-k", "compaction"),
     ),

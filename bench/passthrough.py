@@ -212,6 +212,13 @@ class Passthrough(pyfuse3.Operations):
         return self._known(parent_inode, name)
 
     @passed_on
+    async def link(
+        self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
+        os.link(self._nodes[inode].path, new_name, dst_dir_fd=self._nodes[new_parent_inode].fd)
+        return self._known(new_parent_inode, new_name)
+
+    @passed_on
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         os.unlink(name, dir_fd=self._nodes[parent_inode].fd)
 

@@ -51,6 +51,14 @@ class FailingPassthrough(Passthrough):
         self._may(NAME)
         return await super().create(parent_inode, name, mode, flags, ctx)
 
+    async def mkdir(self, parent_inode: Any, name: Any, mode: Any, ctx: Any) -> Any:
+        self._may(NAME)
+        return await super().mkdir(parent_inode, name, mode, ctx)
+
+    async def link(self, inode: Any, new_parent_inode: Any, new_name: Any, ctx: Any) -> Any:
+        self._may(NAME)
+        return await super().link(inode, new_parent_inode, new_name, ctx)
+
     async def mknod(self, parent_inode: Any, name: Any, mode: Any, rdev: Any, ctx: Any) -> Any:
         self._may(SOCKET)
         return await super().mknod(parent_inode, name, mode, rdev, ctx)

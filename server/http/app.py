@@ -251,6 +251,9 @@ class _Face:
             raise Unavailable("the node is stopping: ask again, or another one")
         return head
 
+    def over(self, row: Row[Any, Any], patience: CallerPatience) -> Unavailable:
+        return patience.over(changes=row.changes, store_fails=self.counted.failures.is_failing())
+
     async def with_pages(self, form: Form, request: Request, patience: CallerPatience) -> msgspec.Struct:
         call = write_pages if form is Form.SEGMENT_IN else commit
         async with self.body_room(request).hold() as reservation:
@@ -314,7 +317,7 @@ class _Endpoint:
             if isinstance(row, Call):
                 return answer(request, await face.message(row, request, patience))
             return answer(request, await face.with_pages(row.form, request, patience))
-        raise patience.over(changes=row.changes)
+        raise face.over(row, patience)
 
     async def _pages(self, request: Request, send: Send) -> None:
         begun = False
@@ -330,7 +333,7 @@ class _Endpoint:
             with patience.scope():
                 await self.face.pages(request, patience, noting)
                 return
-            raise patience.over(changes=self.row.changes)
+            raise self.face.over(self.row, patience)
         except Exception as error:
             if begun:
                 # Half an answer is ended by its connection.

@@ -30,6 +30,8 @@ PRINCIPAL: Final = "budwood.principal"
 """In a scope: the name of whoever calls, once somebody has found out."""
 CALLER: Final = "budwood.caller"
 """In a scope: what he may do, where callers have keys (server/access/principal.py)."""
+REASON: Final = "budwood.reason"
+"""In a scope: why it was answered with an error, as the answer says it."""
 ADMITS: Final = "budwood.admits"
 """In a scope: what tells why a text that somebody shows is not let in."""
 

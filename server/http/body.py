@@ -11,7 +11,7 @@ from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MAX_PAGES_BYTES, MSGPACK, P
 from ...volume.decoded_kinds import decodable
 from ...volume.envelope import UNREADABLE
 from ...volume.errors import BadInput, BudwoodError
-from .asgi import Answer, CutShort, Request
+from .asgi import REASON, Answer, CutShort, Request
 from .error_status import body_of, bug, status_of
 from .memory_budget import Reservation
 
@@ -114,6 +114,7 @@ def refusal(request: Request, error: Exception, what: str, status: int = 0) -> A
     """The error as an answer, under its own status or another. A bug is a 500, so that nobody takes it for a "not now"
     and asks again."""
     if isinstance(error, BudwoodError):
+        request.scope[REASON] = str(error)
         told = answer(request, body_of(error), status or status_of(error))
         if told.status in _NOT_NOW:
             told.more_headers = _RETRY_LATER

@@ -47,6 +47,7 @@ class CallerPatience:
         if self._scope is not None:
             self._scope.deadline = math.inf
 
-    def over(self, *, changes: bool) -> Unavailable:
-        words = f"it took longer than the {self.seconds:g} s that the caller waits: ask again"
+    def over(self, *, changes: bool, store_fails: bool) -> Unavailable:
+        why = ", since the node's store fails, of which its log says more" if store_fails else ""
+        words = f"it took longer than the {self.seconds:g} s that the caller waits{why}: ask again"
         return Unavailable(words, determinate=not changes)

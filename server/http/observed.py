@@ -3,7 +3,7 @@ ended. It has an id (volume/request_id.py), which stands in the answer and in wh
 node is stopping, each answer tells its connection to close, so that who comes again goes elsewhere.
 
 At the level debug a line is logged for each request; one that failed here, and not by its caller's doing, always has a
-line.
+line, with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...volume.request_id import HEADER, RequestIds, current, is_request_id
 from ..telemetry.logs import CALLS as CALLS_LOGGER
 from ..telemetry.logs import FIELDS
 from ..telemetry.node_metrics import OTHER, NodeMetrics
-from .asgi import ASGIApp, Message, Receive, Scope, Send
+from .asgi import REASON, ASGIApp, Message, Receive, Scope, Send
 
 _CALLS: Final = {f"/v1/{name}": name for name in CALLS}
 _HEADER: Final = HEADER.lower().encode()
@@ -109,5 +109,6 @@ def _log(scope: Scope, call: str, status: int, seconds: float, level: int) -> No
         "from": str(client[0]) if client else "-",
     }
     # With no form of logs set the fields aren't shown.
-    words = f"{call} was answered with {status}" if status else f"{call} was cut off"
+    why = f": {scope[REASON]}" if REASON in scope else ""
+    words = f"{call} was answered with {status}{why}" if status else f"{call} was cut off"
     _logger.log(level, words, extra={FIELDS: fields})

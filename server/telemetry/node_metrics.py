@@ -23,6 +23,7 @@ from ..log.in_flight import Landed
 from .exposition import text_of
 from .node_figures import Tariff, node_figures, store_figures
 from .readiness import StoreReach
+from .store_failures import StoreFailures
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -45,6 +46,7 @@ class NodeMetrics:
         self._registry = registry = CollectorRegistry()
         self._node: Node | None = None
         self.reach = StoreReach()
+        self.failures = StoreFailures()
         self._sources: list[Callable[[], Iterable[Metric]]] = []
         self._calls = Histogram(
             "budwood_call_seconds",
@@ -135,6 +137,7 @@ class NodeMetrics:
     def asked(self, kind: str, seconds: float, error: BaseException | None) -> None:
         self._requests[kind].observe(seconds)
         self.reach.note(error)
+        self.failures.note(kind, error)
         if error is not None:
             # A class of ours; whatever else is a bug, or the end of its caller.
             known = isinstance(error, BudwoodError)

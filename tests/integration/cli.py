@@ -109,10 +109,11 @@ def serving(store: Path | str, *arguments: str, listen: str = "127.0.0.1:0") -> 
 
 @contextmanager
 def started_node(
-    store: Path, listen: str, *options: str, stderr: Any = None
+    store: Path | str, listen: str, *options: str, stderr: Any = None
 ) -> Generator[tuple[subprocess.Popen[str], str]]:
     """A process that serves, and its address; killed at the end, if it is there still."""
-    arguments = ["serve", "--store", store.as_uri(), "--create", "--listen", listen, *options]
+    url = store if isinstance(store, str) else store.as_uri()
+    arguments = ["serve", "--store", url, "--create", "--listen", listen, *options]
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": stderr}
     with fork_server.Popen([*ENTRY, *arguments], text=True, **streams) as process:
         try:

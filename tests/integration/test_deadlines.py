@@ -11,6 +11,7 @@ from tests.served import asked, client, serving
 from budwood.remote.deadline import seconds_left, within
 from budwood.remote.exchange import Timing
 from budwood.remote.http import HttpRemote
+from budwood.server.telemetry.store_failures import LASTED_SECONDS
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.calls import CREATE, HELLO, PINS, SNAPSHOT, CreateRequest, Done, SnapshotRequest, VolumeRequest
@@ -77,6 +78,24 @@ async def test_a_client_tells_how_long_it_waits_and_is_told_in_time() -> None:
         await hasty.aclose()
         with anyio.fail_after(LIMIT_SECONDS):
             await store.left.wait()
+
+
+async def test_who_waited_in_vain_for_a_store_that_fails_is_told_so_and_the_log_says_how(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = RiggedStore(MemoryStore())
+    async with serving(store) as address, client(address) as remote:
+        vid = await volume(remote)
+        failing = store.add(Rule(op="create", key="logs/*", times=None, before=Unavailable("Input/output error")))
+        hasty = HttpRemote(address, timing=Timing(read_seconds=1.5 * LASTED_SECONDS, retry_seconds=0.0))
+        with pytest.raises(Unavailable, match="since the node's store fails, of which its log says more: ask again"):
+            await hasty.commit(*commit_of(vid, 1, {1: b"b" * PAGE}, client=ClientId.new(), page_size=PAGE))
+        await hasty.aclose()
+        assert any("the store has failed each create for" in said for said in caplog.messages)
+        assert any("Input/output error" in said for said in caplog.messages)
+        failing.times = failing.fired
+        await volume(remote)
+        assert any("the store answers each create again" in said for said in caplog.messages)
 
 
 async def test_what_others_wait_for_goes_on() -> None:

@@ -558,6 +558,22 @@ def test_readers_of_a_plain_file_go_on_in_their_snapshot_and_writers_hold_the_pu
         assert theirs.read_bytes() == b"three"
 
 
+def test_a_pull_that_nobody_asked_for_waits_for_who_has_a_plain_file_open_for_writing(
+    tmp_path: Path, node: str
+) -> None:
+    with pair(tmp_path, node) as (one, two):
+        ours, theirs = one.directory / "unasked", two.directory / "unasked"
+        ours.write_bytes(b"one" * 50_000)
+        wait_until(lambda: theirs.exists() and theirs.read_bytes() == b"one" * 50_000)
+        with theirs.open("r+b") as writer:
+            assert writer.read(3) == b"one"
+            ours.write_bytes(b"three")
+            one.ask("push")
+            wait_until(lambda: "open for writing: close it first" in str(row(two, "unasked")["sync_error"]))
+            assert writer.read() == b"one" * 49_999
+        wait_until(lambda: theirs.read_bytes() == b"three")
+
+
 def test_a_file_that_was_not_watched_is_opened_as_the_remote_has_it(tmp_path: Path, node: str) -> None:
     with mounted(tmp_path, "--no-sync", remote=node, home="home-a", directory="a") as one:
         (one.directory / "note").write_text("yesterday")

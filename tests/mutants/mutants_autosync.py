@@ -152,7 +152,7 @@ MUTANTS: Final = (
         "sync/edge.py",
         "self._leases, lambda: self.mover\n",
         "self._leases, lambda: moves_at_once\n",
-        ("tests/integration/test_mount_sync.py", "-k", "settles_what_diverged"),
+        ("tests/integration/test_mount_sync.py", "-k", "pull_that_nobody_asked_for"),
     ),
     Mutant(
         "autosync: an answer that comes at once is no failure",

@@ -343,7 +343,7 @@ MUTANTS: Final = (
         "sync/asked_names.py",
         "            forget_changes(environment, [asked])\n",
         "            pass\n",
-        (ASKED, "-k", "nothing_is_asked_again"),
+        (ASKED, "-k", "taken_meanwhile_nothing_is_asked_again"),
     ),
     Mutant(
         "names: a change that may have happened is forgotten once the remote can't be reached",

@@ -179,7 +179,8 @@ def test_which_commit_wrote_a_page_last_is_known_whatever_the_commits_are_like()
     assert written.pages == PageSet(model)
 
 
-def test_a_head_that_fell_behind_its_commits_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pages", [1, 2000], ids=["journaled", "not journaled"])
+def test_a_head_that_fell_behind_its_commits_is_damage(tmp_path: Path, pages: int) -> None:
     with open_edge(home=tmp_path / "home", remote="") as edge:
         volume = edge.create("v", page_size=PAGE)
         write(edge, {1: b"a", 2: b"a"})
@@ -187,7 +188,7 @@ def test_a_head_that_fell_behind_its_commits_is_damage(tmp_path: Path) -> None:
         write(edge, {1: b"b"})
         edge.environment.update(lambda txn: volume.local.put_head(txn, before))
         with pytest.raises(Corrupt, match="later commit"):
-            write(edge, {2: b"c"})
+            write(edge, dict.fromkeys(range(2, 2 + pages), b"c"))
         with closing(volume.snapshot()) as snapshot, pytest.raises(Corrupt, match=r"later commit"):
             snapshot.read(2)
 

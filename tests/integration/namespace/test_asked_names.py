@@ -11,10 +11,10 @@ import pytest
 
 from budwood.sync.name_table import NameTable
 from budwood.sync.namespace import Namespace
-from budwood.sync.tables import Txn
+from budwood.sync.tables import AskedChange, Txn
 from budwood.volume import faults
 from budwood.volume.calls import CHANGE_NAME, A, Call, Q
-from budwood.volume.errors import BudwoodError, Forbidden, Unauthorized, Unavailable
+from budwood.volume.errors import AlreadyExists, BudwoodError, Forbidden, Unauthorized, Unavailable
 
 from ...namespaces import DIRECTORY, FILE, Side, link, sync
 
@@ -94,6 +94,7 @@ def test_a_file_that_was_renamed_before_its_name_was_answered_has_one_name(ann: 
         volume.push()
     ann.names.move("f", "g")
     ann.names.push() if by == "names" else ann.edge.volume("g").push()
+    assert ann.bound().keys() == {"g" if by == "names" else "f"}, "a volume's push moves no name, and adds none"
     sync(ann, bob)
     assert ann.bound().keys() == ann.tree().keys() == bob.tree().keys() == {"g"}
 
@@ -127,8 +128,22 @@ def test_of_a_change_that_was_refused_nothing_is_asked_again(ann: Side, bob: Sid
     bob.names.make_link("d", link("bob"))
     bob.push()
     ann.push()
-    with ann.edge.environment.view() as txn:
-        assert NameTable(ann.edge.environment, txn).asked() == ()
+    assert asked_of(ann) == ()
+
+
+def test_of_a_name_that_was_taken_meanwhile_nothing_is_asked_again(ann: Side, bob: Side) -> None:
+    """Ann knows the store's names, and so asks for one without looking."""
+    ann.names.make_directory("z", DIRECTORY)
+    sync(ann, bob)
+    bob.write("f", b"bob").push()
+    with pytest.raises(AlreadyExists):
+        ann.write("f", b"ann").push()
+    assert asked_of(ann) == ()
+
+
+def asked_of(side: Side) -> tuple[AskedChange, ...]:
+    with side.edge.environment.view() as txn:
+        return NameTable(side.edge.environment, txn).asked()
 
 
 def test_a_store_that_vanished_before_it_could_be_asked_again_is_no_empty_one(ann: Side, tmp_path: Path) -> None:

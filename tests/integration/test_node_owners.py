@@ -127,6 +127,17 @@ async def test_a_deposed_owner_never_acknowledges_and_says_who_owns_the_log_now(
         assert await pages_at(old, vid) == {1: page("b")}
 
 
+async def test_an_owner_whose_deposer_is_gone_has_its_log_again_by_its_next_write(store: RiggedStore) -> None:
+    async with Node.open(store, name="main", address="http://old") as old:
+        vid = await born(old)
+        await put(old, vid, 0, "a")
+        async with Node.open(store, name="main", address="http://new") as new:
+            await put(new, vid, 1, "b")
+        assert (await put(old, vid, 2, "c")).lsn == 3
+        assert (await old.ask(HELLO, Done())).epoch == 3
+        assert await pages_at(old, vid) == {1: page("c")}
+
+
 async def test_a_deposed_owner_that_is_asked_for_more_than_it_knows_looks_again(store: RiggedStore) -> None:
     """Rule 7: what an edge has seen elsewhere is not denied."""
     async with Node.open(store, name="main") as old:

@@ -486,7 +486,7 @@ MUTANTS: Final = (
         "server/metastore/appender.py",
         "if not moved and not await self.logs.owned_again(writer):",
         "if not moved:",
-        (OWNERS, "-k", "dead_owners"),
+        (OWNERS, "-k", "deposer_is_gone"),
     ),
     Mutant(
         "a node that was fenced takes its log from a living one",

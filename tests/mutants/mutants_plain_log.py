@@ -9,6 +9,7 @@ from .mutant import Mutant
 MACHINE: Final = "tests/property/test_plain_log_machine.py"
 PLAIN: Final = "tests/integration/test_plain_log.py"
 NAMES: Final = "tests/integration/test_cli_log.py"
+STREAMS: Final = "tests/unit/test_plain_streams.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -30,14 +31,14 @@ MUTANTS: Final = (
         "server/plain/streams.py",
         "            begin = max(after + 1 - part.first, 0)",
         "            begin = max(after - part.first, 0)",
-        (MACHINE,),
+        (STREAMS,),
     ),
     Mutant(
         "a limit of bytes may stop a reader for good",
         "server/plain/streams.py",
         "left and (not given or part.sizes[end] <= most_bytes)",
         "left and part.sizes[end] <= most_bytes",
-        (MACHINE,),
+        (STREAMS,),
     ),
     Mutant(
         "a plain log's writer fences nobody",

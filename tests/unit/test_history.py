@@ -148,10 +148,14 @@ def test_changed_names_every_page_that_reads_differently(
 def test_the_pages_of_a_commit_that_still_count_are_those_that_resolve_to_it(
     script: list[tuple[set[int], int, int]], steps: dict[int, str], data: st.DataObject
 ) -> None:
-    history, _ = build(script, 0, 0, steps)
-    lsn = data.draw(st.integers(0, history.head))
-    for commit, pages in history.resolve(lsn, span(1, HIGHEST)).found:
-        assert history.newest_in(commit.lsn, lsn, commit.pages) == pages
+    history, model = build(script, 0, 0, steps)
+    for lsn in {history.head, data.draw(st.integers(0, history.head))}:
+        view = model.view(lsn)
+        for commit, (pages, last, _) in enumerate(script[:lsn], 1):
+            written = PageSet(page for page in pages if page <= last)
+            assert set(history.newest_in(commit, lsn, written)) == {page for page, at in view.items() if at == commit}
+        for found, held in history.resolve(lsn, span(1, HIGHEST)).found:
+            assert history.newest_in(found.lsn, lsn, found.pages) == held
 
 
 def test_growing_alone_marks_nothing_beyond_what_was_written() -> None:

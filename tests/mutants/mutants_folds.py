@@ -23,7 +23,7 @@ MUTANTS: Final = (
         "server/metastore/state.py",
         'if record.base != (stands.checkpoint if stands else ""):',
         'if record.base == "never":',
-        (FOLDS, "-k", "at_once and asyncio"),
+        ("tests/unit/test_state.py", "-k", "checkpoint_that_stands"),
     ),
     Mutant(
         "folds: what a pin or a fork holds is left out",

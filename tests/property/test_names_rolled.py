@@ -8,7 +8,9 @@ change a repetition is of. In the end every rollup is what the second reader mak
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from budwood.server.metastore import recent_changes
 from budwood.server.node import Node
-from budwood.testing.stores import MemoryStore, RiggedStore
+from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.calls import (
     CHANGE_NAME,
     LIST_NAMES,
@@ -52,8 +54,8 @@ class Step(NamedTuple):
     new: str
     node: int
     client: int
-    rolls: bool
-    """Afterwards, by the same node."""
+    rolls: str
+    """Afterwards, by the same node: "no", "at once", or "meanwhile", that is while the next step is taken."""
     after: int
     part: int
 
@@ -65,7 +67,7 @@ steps = st.builds(
     st.sampled_from(NAMES),
     st.integers(0, 1),
     st.integers(0, 2),
-    st.sampled_from([False, False, True]),
+    st.sampled_from(["no", "no", "at once", "meanwhile"]),
     st.integers(0, len(NAMES) - 1),
     st.integers(1, 5),
 )
@@ -199,12 +201,26 @@ async def play(script: list[Step]) -> None:
             for node in world.nodes:
                 await world.check(node, step)
             held = await world.nodes[step.node].logs.get(log)
-            if step.rolls and held.reader.chain.next - 1 > held.rolled.slot:
-                await roll_up(world.nodes[step.node], log)
+            if step.rolls != "no" and held.reader.chain.next - 1 > held.rolled.slot:
+                roller = world.nodes[step.node]
+                if step.rolls == "meanwhile" and count + 1 < len(script):
+                    await roll_up_while(world, roller, log, partial(world.change, script[count + 1], -1))
+                else:
+                    await roll_up(roller, log)
                 for node in world.nodes:
                     await world.check(node, step)
         await world.check_repeats()
     check_logs(world.store)
+
+
+async def roll_up_while(world: World, node: Node, log: str, work: Callable[[], Awaitable[None]]) -> None:
+    gate = world.store.add(Rule(op="create", key=f"logs/{log}/rollups/*", gate=anyio.Event()))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(roll_up, node, log)
+        await gate.reached.wait()
+        await work()
+        assert gate.gate is not None
+        gate.gate.set()
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1 << 20], ids=["few nodes", "all nodes"])

@@ -259,3 +259,15 @@ def test_what_has_left_its_entries_never_comes_back() -> None:
     state = done(state, Since(vid=VID, since=5), Collect(vid=VID, since=5))
     assert settled_by(done(state, fold(1, 5)).fold) == 5
     assert "can't relocate" in str(refused(state, fold(1, 3)).error)
+
+
+def test_a_fold_begins_with_the_checkpoint_that_stands() -> None:
+    """S0.37, S1.5: however far it goes, what the newer checkpoint has would be left out."""
+    state = done(start(), *(commit(base, time=base + 6) for base in range(6)))
+    state = done(state, Since(vid=VID, since=5), Collect(vid=VID, since=5), fold(0, 3), fold(1, 4))
+    for begun in (0, 1, 3):
+        told = refused(state, fold(begun, 5))
+        assert isinstance(told.error, Conflict)
+        assert told.final
+        assert "was folded by another meanwhile" in str(told.error)
+    assert done(state, fold(2, 5)).fold == fold(2, 5)

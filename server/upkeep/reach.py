@@ -1,8 +1,9 @@
 """Reach: which LSNs read what is damaged.
 
 Pages that one commit wrote are read at its LSN and at those that follow, until later ones have written or cut off the
-last of them; and so they are at the LSNs of forks from there. This asks the volumes as any reader opens them. Where
-they can't be opened, or what would tell is damaged too, the damage reaches as far as anybody knows: to the newest LSN.
+last of them; and so they are at the LSNs of forks from there, and at those that later forks share. This asks the
+volumes as any reader opens them. Where they can't be opened, or what would tell is damaged too, the damage reaches as
+far as anybody knows: to the newest LSN.
 """
 
 from __future__ import annotations
@@ -186,8 +187,9 @@ class Reach:
                 continue
             spans.append(Span(volume.id, first, last))
             for child, lsn in await self._births.forks_of(volume.id):
-                if not first <= lsn <= last:
+                if lsn < first:
                     continue
+                # One from after the last LSN shares those up to there.
                 fork = await self.volume(child)
                 if fork is None:
                     spans += await self.of_all(child, first)

@@ -140,6 +140,26 @@ async def test_one_damaged_object_is_named_and_no_other(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+async def test_an_entry_that_is_lost_hides_nothing_behind_it(
+    old: Old, forgotten: set[tuple[VolumeId, int]], part: int
+) -> None:
+    """The chain goes on, and so do streams, whatever the entry had of them."""
+    for key in of_kind(old.objects, "entries")[part::8]:
+        await check(old, forgotten, without(old.objects, key))
+
+
+@pytest.mark.slow
+async def test_whichever_revision_of_a_pin_is_lost_is_missed_if_any_can_be(
+    old: Old, forgotten: set[tuple[VolumeId, int]]
+) -> None:
+    keys = of_kind(old.objects, "pins")
+    assert set(keys) - unmissed(old.objects)
+    for key in keys:
+        await check(old, forgotten, without(old.objects, key))
+
+
+@pytest.mark.slow
 @given(st.integers(0, 1 << 62), st.sampled_from(KINDS))
 @settings(max_examples=25)
 def test_whatever_is_damaged_is_named(old: Old, forgotten: set[tuple[VolumeId, int]], seed: int, kind: str) -> None:

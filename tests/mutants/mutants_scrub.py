@@ -9,7 +9,7 @@ from .mutant import Mutant
 SCRUB: Final = "tests/integration/test_scrub.py"
 EXACT: Final = (SCRUB, "-k", "lsns_of_a_damaged_page")
 LIES: Final = (SCRUB, "-k", "lies_about_its_pages")
-LOST: Final = (SCRUB, "-k", "entries and missing")
+LOST: Final = (SCRUB, "-k", "lost_hides_nothing")
 RESUMED: Final = (SCRUB, "-k", "goes_on_at_a_slot")
 COLLECTED: Final = "tests/integration/test_scrub_collected.py"
 DIFFERENCE: Final = ("tests/unit/test_tree_diff.py",)
@@ -124,11 +124,18 @@ MUTANTS: Final = (
         RESUMED,
     ),
     Mutant(
+        "scrub: what a later fork shares of a damaged commit isn't told",
+        "server/upkeep/reach.py",
+        "                if lsn < first:\n",
+        "                if not first <= lsn <= last:\n",
+        LOST,
+    ),
+    Mutant(
         "scrub: a pin's revision 0 isn't missed",
         "server/upkeep/volume_scrub.py",
         "        if chain is None or chain.begins or not chain.holds:\n",
         "        if True:\n",
-        (SCRUB, "-k", "pins and missing"),
+        (SCRUB, "-k", "revision_of_a_pin"),
     ),
     Mutant(
         "scrub: a stream may go on otherwise than it was closed",

@@ -147,6 +147,14 @@ class Reach:
                     waiting.append((child, bad))
         return spans
 
+    async def below_since(self, stream: str) -> list[Span]:
+        """The LSNs that pins and forks alone may hold: nobody can tell which, where one of them can't be read."""
+        volume = await self.volume(stream)
+        if volume is None:
+            return []
+        since = volume.state.since
+        return await self.of_range(stream, 1, since - 1) if since > 1 else []
+
     async def born_between(self, first: bytes, end: bytes) -> list[str]:
         """The volumes behind that id, up to the other; to the last where there is no other."""
         found: list[str] = []

@@ -134,8 +134,8 @@ class RollupCheck:
             return None, [wrong, Wrong(key, [words_of(key, error)])]
         expected = await self._expected(behind)
         if behind.known and expected is not None:
-            for problem, span in await self._compare(rollup, found, expected, behind):
-                wrong.add(problem, [span] if span and name == self.begin_name else [])
+            for problem, spans in await self._compare(rollup, found, expected, behind):
+                wrong.add(problem, spans if name == self.begin_name else [])
         self.blind = self.blind or bool(found.hidden) or expected is None
         blind = not behind.known and not self._base.name
         nodes = [await self._hidden(each, expected or {}, blind=blind) for each in found.hidden]
@@ -169,13 +169,13 @@ class RollupCheck:
 
     async def _compare(
         self, rollup: Rollup, found: Difference, expected: dict[bytes, bytes | None], behind: Behind
-    ) -> list[tuple[str, Span | None]]:
+    ) -> list[tuple[str, list[Span]]]:
         unborn = {stream_key(stream) for stream in behind.unborn}
-        tree = self._base.tree.at(rollup.tree)
-        problems: list[tuple[str, Span | None]] = []
+        tree, told_of_nodes = self._base.tree.at(rollup.tree), {hidden.key for hidden in found.hidden}
+        problems: list[tuple[str, list[Span]]] = []
         parts = any(key[16:17] == PART and value is not None for key, value in found.items.items())
         if rollup.followed and (parts or not self._base.followed):
-            problems.append(("it says that every part was followed, and has one that was not", None))
+            problems.append(("it says that every part was followed, and has one that was not", []))
         for key in sorted(found.items.keys() | expected.keys()):
             if key[:16] in unborn or found.hides(key):
                 continue
@@ -183,11 +183,13 @@ class RollupCheck:
                 told = found.items[key] if key in found.items else await loading(partial(tree.get, key))
                 same = key in expected and _agree(_value(key, told), _value(key, expected[key]))
             except (Corrupt, Unsupported) as error:
-                problems.append((f"an item of its tree can't be read: {error}", self._span_of(key, None)))
+                # A key below the first of all is looked for in the node of that one.
+                if not isinstance(error, Corrupt) or error.key not in told_of_nodes:
+                    problems.append((f"an item of its tree can't be read: {error}", await self._spans_of(key, None)))
                 continue
             if not same:
                 what = f"its tree says of {_words(key)} what its log does not"
-                problems.append((what, self._span_of(key, told)))
+                problems.append((what, await self._spans_of(key, told)))
         return problems
 
     async def _hidden(self, hidden: Hidden, expected: Mapping[bytes, bytes | None], *, blind: bool) -> Wrong:
@@ -204,6 +206,8 @@ class RollupCheck:
             if span is not None:
                 whole = key[16:17] == STATE
                 wrong.spoils += [span] if span.names else await self._reach.of_all(*span[:2], whole=whole)
+        for stream in sorted({self._stream_of(key) for key in items if key[16:17] == FORK}):
+            wrong.spoils += await self._reach.below_since(stream)
         # Whoever looks for a volume that came since looks there, too.
         streams = await self._reach.born_between(hidden.pointer.first[:16], (hidden.end or b"")[:16])
         if blind and self._stream_of(hidden.pointer.first):
@@ -237,8 +241,15 @@ class RollupCheck:
             at = node.children[node.child_for(pointer.first)]
         return at is not None and (at.number, at.digest) == (pointer.number, pointer.digest)
 
-    def _span_of(self, key: bytes, told: bytes | None) -> Span | None:
+    async def _spans_of(self, key: bytes, told: bytes | None) -> list[Span]:
         """What can't be read without that item."""
+        if key[16:17] == FORK:
+            return await self._reach.below_since(self._stream_of(key))
+        span = self._span_of(key, told)
+        return [span] if span is not None else []
+
+    def _span_of(self, key: bytes, told: bytes | None) -> Span | None:
+        """From which LSN on, but for forks."""
         stream, letter, rest = self._stream_of(key), key[16:17], key[17:]
         if not stream:
             return None

@@ -30,7 +30,7 @@ from ..metastore.births import birth_key
 from ..metastore.open_volume import Volume
 from ..store.tree_nodes import loading
 from .births import Births
-from .findings import Findings, Span, Wrong, words_of
+from .findings import Findings, Wrong, words_of
 from .fold_scrub import FoldScrub
 from .objects import Objects
 from .reach import Reach
@@ -104,7 +104,7 @@ class VolumeScrub:
         if await self._objects.stands(ended_key(vid, pin)):
             # Somebody slept, and made one anew.
             return
-        wrong = Wrong(f"{pins_prefix(vid, pin)}{_LAST_REVISION:016x}", spoils=await self._below_since(str(vid)))
+        wrong = Wrong(f"{pins_prefix(vid, pin)}{_LAST_REVISION:016x}", spoils=await self._reach.below_since(str(vid)))
         wrong.add("it is missing, though a later revision of the pin stands")
         self._findings.tell(wrong)
 
@@ -129,7 +129,7 @@ class VolumeScrub:
         try:
             return parse_pin(key, data)
         except (Corrupt, Unsupported) as error:
-            spoilt = await self._below_since(str(vid)) if newest else []
+            spoilt = await self._reach.below_since(str(vid)) if newest else []
             self._findings.tell(Wrong(key, [words_of(key, error)], spoilt))
             return None
 
@@ -185,14 +185,6 @@ class VolumeScrub:
             # Told where it stands.
             return []
         return [f"it was forked at LSN {birth.parent_lsn}, which is {owner}'s, and nothing holds it there"]
-
-    async def _below_since(self, vid: str) -> list[Span]:
-        """The LSNs that pins alone may hold: nobody can tell which, where one can't be read."""
-        volume = await self._reach.volume(vid)
-        if volume is None:
-            return []
-        since = volume.state.since
-        return await self._reach.of_range(vid, 1, since - 1) if since > 1 else []
 
 
 class _Chain:

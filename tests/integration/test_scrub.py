@@ -141,11 +141,12 @@ async def test_one_damaged_object_is_named_and_no_other(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-async def test_an_entry_that_is_lost_hides_nothing_behind_it(
-    old: Old, forgotten: set[tuple[VolumeId, int]], part: int
+@pytest.mark.parametrize("kind", ["entries", "nodes"])
+async def test_whichever_is_lost_hides_nothing_behind_it(
+    old: Old, forgotten: set[tuple[VolumeId, int]], kind: str, part: int
 ) -> None:
-    """The chain goes on, and so do streams, whatever the entry had of them."""
-    for key in of_kind(old.objects, "entries")[part::8]:
+    """The chain goes on, and so do streams, whatever an entry had of them; and of a node all is told that it had."""
+    for key in of_kind(old.objects, kind)[part::4]:
         await check(old, forgotten, without(old.objects, key))
 
 

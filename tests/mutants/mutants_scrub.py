@@ -9,7 +9,7 @@ from .mutant import Mutant
 SCRUB: Final = "tests/integration/test_scrub.py"
 EXACT: Final = (SCRUB, "-k", "lsns_of_a_damaged_page")
 LIES: Final = (SCRUB, "-k", "lies_about_its_pages")
-LOST: Final = (SCRUB, "-k", "lost_hides_nothing")
+LOST: Final = (SCRUB, "-k", "entries and hides_nothing")
 RESUMED: Final = (SCRUB, "-k", "goes_on_at_a_slot")
 COLLECTED: Final = "tests/integration/test_scrub_collected.py"
 DIFFERENCE: Final = ("tests/unit/test_tree_diff.py",)
@@ -129,6 +129,20 @@ MUTANTS: Final = (
         "                if lsn < first:\n",
         "                if not first <= lsn <= last:\n",
         LOST,
+    ),
+    Mutant(
+        "scrub: forks that can't be read hold nothing",
+        "server/upkeep/rollup_check.py",
+        "            wrong.spoils += await self._reach.below_since(stream)\n",
+        "            pass\n",
+        (SCRUB, "-k", "nodes and hides_nothing"),
+    ),
+    Mutant(
+        "scrub: the damage of a node is told of the rollup, too",
+        "server/upkeep/rollup_check.py",
+        "if not isinstance(error, Corrupt) or error.key not in told_of_nodes:",
+        "if True:",
+        (SCRUB, "-k", "nodes and hides_nothing"),
     ),
     Mutant(
         "scrub: a pin's revision 0 isn't missed",

@@ -11,6 +11,7 @@ LOGS: Final = "tests/integration/test_node_logs.py"
 LIMITS: Final = "tests/integration/test_caller_limits.py"
 TRACES: Final = "tests/integration/test_traces.py"
 SLOW: Final = "tests/attack/test_slow.py"
+STORE_FAILURES: Final = ("tests/unit/test_store_failures.py",)
 
 MUTANTS: Final = (
     Mutant(
@@ -75,5 +76,47 @@ MUTANTS: Final = (
         "        return self.small_bodies if small else self.bodies\n",
         "        return self.bodies\n",
         (SLOW, "-k", "small_ones"),
+    ),
+    Mutant(
+        "telemetry: a store that fails for a moment is told in the log",
+        "server/telemetry/store_failures.py",
+        "now - failing.since >= LASTED_SECONDS if failing.told is None",
+        "failing.told is None if failing.told is None",
+        STORE_FAILURES,
+    ),
+    Mutant(
+        "telemetry: a store that goes on failing is told once for each request",
+        "server/telemetry/store_failures.py",
+        " else now - failing.told >= AGAIN_SECONDS",
+        " else True",
+        STORE_FAILURES,
+    ),
+    Mutant(
+        "telemetry: a store that was never told to fail is told to answer again",
+        "server/telemetry/store_failures.py",
+        "            if failing is not None and failing.told is not None:\n",
+        "            if failing is not None:\n",
+        STORE_FAILURES,
+    ),
+    Mutant(
+        "telemetry: a store that failed long ago is what calls wait for",
+        "server/telemetry/store_failures.py",
+        " and now - each.latest < _LATELY_SECONDS\n",
+        "\n",
+        STORE_FAILURES,
+    ),
+    Mutant(
+        "telemetry: whoever waited for a store that fails isn't told so",
+        "server/http/app.py",
+        "store_fails=self.counted.failures.is_failing()",
+        "store_fails=False",
+        ("tests/integration/test_deadlines.py", "-k", "store_that_fails"),
+    ),
+    Mutant(
+        "telemetry: an answer of 500 and above is logged without its reason",
+        "server/http/body.py",
+        "        request.scope[REASON] = str(error)\n",
+        "",
+        ("tests/fault/test_failing_store.py", "-k", "disk_is_full"),
     ),
 )

@@ -11,6 +11,7 @@ from ...volume.records import Birth
 from ..metastore.births import birth_key, read_birth
 from .objects import Objects
 
+NO_BIRTH: Final = "it is missing, though its log carries records of the volume"
 _KEPT: Final = 16_384
 
 

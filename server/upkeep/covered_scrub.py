@@ -23,6 +23,7 @@ from ...volume.records import Commit, Location
 from ...volume.rollup import RolledCommit, RolledState, Rollup, rollup_key
 from ..metastore.rolled_stream import RolledLog, RolledStream, commit_in
 from ..store.tree_nodes import AT_ONCE, loading
+from .births import NO_BIRTH, Births, key_of
 from .commit_check import check_commit
 from .entry_scrub import EntryScrub
 from .findings import Findings, Wrong, words_of
@@ -55,12 +56,20 @@ class CoveredScrub:
     """Of one log."""
 
     def __init__(
-        self, objects: Objects, log: str, rollups: RollupCheck, entries: EntryScrub, reach: Reach, findings: Findings
+        self,
+        objects: Objects,
+        log: str,
+        rollups: RollupCheck,
+        entries: EntryScrub,
+        births: Births,
+        reach: Reach,
+        findings: Findings,
     ) -> None:
         self._objects = objects
         self._log = log
         self._rollups = rollups
         self._entries = entries
+        self._births = births
         self._reach = reach
         self._findings = findings
 
@@ -159,7 +168,7 @@ class CoveredScrub:
         self._findings.tell(wrong)
 
     async def streams(self, base: RolledLog, boundary: int) -> None:
-        """What the rollup leads to, and no entry that stands: fragments, and deadlists of folds."""
+        """What the rollup leads to, and no entry that stands: births, fragments, and deadlists of folds."""
         key = b""
         while key := await self._next_stream(base, key):
             stream = RolledStream(base, key)
@@ -167,6 +176,7 @@ class CoveredScrub:
                 vid = VolumeId(key)
                 state = await loading(stream.state)
                 if state is not None:
+                    await self._birth(str(vid))
                     await self._deadlist(vid, state)
                     await self._commits(vid, stream, state, boundary)
             except (BadInput, Corrupt, Unsupported):
@@ -179,6 +189,15 @@ class CoveredScrub:
         except (Corrupt, Unsupported):
             # So is this.
             return b""
+
+    async def _birth(self, stream: str) -> None:
+        """Of a volume that is in the log, and wasn't removed."""
+        key = key_of(stream)
+        if not await self._births.is_missing(stream) or self._findings.knows(key):
+            return
+        state = await self._reach.rolled_state(self._log, stream)
+        if state is not None and not state.finished and state.stays[-1].closed is None:
+            self._findings.tell(Wrong(key, [NO_BIRTH], await self._reach.of_all(stream, 1, whole=True)))
 
     async def _deadlist(self, vid: VolumeId, state: RolledState) -> Deadlist | None:
         """Of a volume's fold that was in the log when the rollup was made, and is there."""

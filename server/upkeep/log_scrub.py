@@ -29,7 +29,7 @@ from ..log.term import read_epoch
 from ..metastore.rolled_stream import RolledLog
 from ..metastore.streams import Part
 from ..store.tree_nodes import AT_ONCE, Nodes
-from .births import Births, key_of
+from .births import NO_BIRTH, Births, key_of
 from .covered_scrub import CoveredScrub, Link, Walked
 from .entry_scrub import EntryScrub
 from .findings import Findings, Span, Wrong, words_of
@@ -41,7 +41,7 @@ from .objects import Objects
 from .plain_check import PlainCheck, is_plain_entry
 from .reach import Reach
 from .rollup_check import Behind, RollupCheck
-from .stream_states import NO_BIRTH, StreamStates
+from .stream_states import StreamStates
 
 NODE_BYTES: Final = 16 << 20
 """Nodes of a log's rollups that are kept in memory."""
@@ -221,7 +221,8 @@ class LogScrub:
             self._go_adrift()
 
     def _covered(self) -> CoveredScrub:
-        return CoveredScrub(self._objects, self.log, self._rollups, self._entries, self._reach, self._findings)
+        rollups, entries = self._rollups, self._entries
+        return CoveredScrub(self._objects, self.log, rollups, entries, self._births, self._reach, self._findings)
 
     async def _was_acknowledged(self, missing: int) -> bool:
         """Whether anything that stands behind the slot says that an entry was there."""

@@ -106,8 +106,11 @@ class Reach:
         return keys
 
     async def rolled_state(self, log: str, stream: str) -> RolledState | None:
-        """What the rollup that readers go by says of a stream. Raises Corrupt, Unavailable."""
-        return await loading(RolledStream((await self._logs.get(log)).rolled, stream).state)
+        """What the rollup that readers go by says of a stream: of what is deleted by now it says so. Raises Corrupt,
+        Unavailable."""
+        found = await self._logs.get(log)
+        await self._logs.make_sure(found)
+        return await loading(RolledStream(found.rolled, stream).state)
 
     async def named(self, name: str) -> VolumeId:
         """The volume of that name. Raises NotFound, Corrupt, Unavailable."""

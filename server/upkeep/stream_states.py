@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -29,8 +29,6 @@ from .findings import words_of
 from .moves import Moves, fingerprint
 
 State: TypeAlias = StreamState | NamesState
-
-NO_BIRTH: Final = "it is missing, though its log carries records of the volume"
 
 
 class Taken(NamedTuple):

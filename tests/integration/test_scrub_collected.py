@@ -241,6 +241,13 @@ async def test_a_fragment_whose_entry_is_gone_is_looked_at(store: Collected) -> 
     assert found or store.stage == "folded"
 
 
+async def test_a_birth_that_is_lost_is_missed_though_no_entry_stands_that_follows_from_it(store: Collected) -> None:
+    births = [key for key in store.of_kind("volumes") if key.endswith("/birth")]
+    assert births
+    for key in births:
+        await check(store, without(store.objects, key))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_emptied_object_is_named(store: Collected, kind: str) -> None:
     for key in store.of_kind(kind)[:1]:

@@ -145,6 +145,20 @@ MUTANTS: Final = (
         (SCRUB, "-k", "nodes and hides_nothing"),
     ),
     Mutant(
+        "scrub: a birth of which the rollup alone tells isn't missed",
+        "server/upkeep/covered_scrub.py",
+        "                    await self._birth(str(vid))\n",
+        "",
+        (COLLECTED, "-k", "birth_that_is_lost"),
+    ),
+    Mutant(
+        "scrub: the birth of a volume that was removed is missed",
+        "server/upkeep/covered_scrub.py",
+        "if state is not None and not state.finished and state.stays[-1].closed is None:",
+        "if state is not None and state.stays[-1].closed is None:",
+        ("tests/integration/test_removal.py",),
+    ),
+    Mutant(
         "scrub: a pin's revision 0 isn't missed",
         "server/upkeep/volume_scrub.py",
         "        if chain is None or chain.begins or not chain.holds:\n",

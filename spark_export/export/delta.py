@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
+from ...volume.errors import BadInput, Conflict, UsageError
 from .arrow import fields, footer, plain
-from .files import file_errors, get, join, local_path, locate, names_in, within
+from .files import failed, file_errors, get, join, local_path, locate, names_in, within
 from .runs import DATA, Runs
 from .s3_location import is_s3, s3_location
 from .target import METADATA_FOLDER, PROPERTY, DataFile, State, StateLost
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _RUN: Final = "budwoodRun"
 _READERS: Final = 8
+_LOG: Final = "_delta_log"
 _DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
 """The property that tells everyone's VACUUM for how long what was replaced is kept."""
 _OLD_MS: Final = 7 * 86_400_000
@@ -95,7 +96,7 @@ def _in_our_words(method: Callable[Concatenate[DeltaTarget, P], A]) -> Callable[
             try:
                 return method(self, *args, **kwargs)
             except DeltaError as error:
-                raise Unavailable(f"the Delta table at {self.url} can't be read or committed to: {error}") from error
+                raise failed(f"the Delta table at {self.url} can't be read or committed to", error) from error
 
     return call
 
@@ -214,9 +215,14 @@ class DeltaTarget:
         if tables.is_deltatable(self._place, storage_options=self._options):
             return tables(self._place, storage_options=self._options)
         there = sorted(names_in(self.url))
-        if there and not {METADATA_FOLDER} <= set(there) <= {METADATA_FOLDER, DATA}:
+        if there and not ({METADATA_FOLDER} <= set(there) <= {METADATA_FOLDER, DATA, _LOG} and self._is_begun()):
             raise BadInput(f"{self.url} holds {there[0]!r} and no Delta table: export to another folder")
         return None
+
+    def _is_begun(self) -> bool:
+        """Whether the log has no commit yet. Of a first one that failed, its folder stays, and what was to be moved to
+        its name."""
+        return not any(name.endswith((".json", ".parquet")) for name in names_in(join(self.url, _LOG)))
 
     def _there(self) -> DeltaTable:
         table = self._open()

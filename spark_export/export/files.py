@@ -19,10 +19,11 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from ...volume.errors import BadInput, BudwoodError, Corrupt, Full, Unavailable
+from ...volume.errors import BadInput, BudwoodError, Corrupt, Full, StoreError, Unavailable
 from .s3_location import arrow_query, is_s3
 
-_NO_ROOM: Final = ("No space left", "errno 28", "Disk quota")
+_NO_ROOM: Final = ("No space left", "errno 28", "Disk quota", "disk is full")
+_BROKEN: Final = ("Input/output error", "disk I/O error")
 
 
 def locate(url: str) -> tuple[pafs.FileSystem, str]:
@@ -120,9 +121,10 @@ def remove(url: str) -> None:
 
 
 def make_durable(url: str) -> None:
-    """Make a file that was closed, or the names in a folder, durable."""
+    """Make a file that was closed, or the names in a folder, durable. Raises Full, Unavailable."""
     if is_local(url):
-        _flush(Path(locate(url)[1]))
+        with file_errors(url):
+            _flush(Path(locate(url)[1]))
 
 
 @contextmanager
@@ -133,10 +135,20 @@ def file_errors(url: str) -> Generator[None]:
     except BudwoodError:
         raise
     except OSError as error:
-        words = str(error)
-        if any(sign in words for sign in _NO_ROOM):
-            raise Full(f"no room left for the export in {url}: make room, then run it again") from error
-        raise Unavailable(f"{url} can't be read or written: {words}") from error
+        raise failed(f"{url} can't be read or written", error) from error
+
+
+def failed(what: str, error: Exception) -> StoreError:
+    """What a library of others, or the system, says of a place, on one line. `what` says what can't be done."""
+    words = next(iter(str(error).splitlines()), type(error).__name__)
+    if any(sign in words for sign in _NO_ROOM):
+        return Full(f"{what}, since no room is left: make room, then run the export again")
+    return Unavailable(f"{what}: {words}")
+
+
+def is_of_the_disk(error: Exception) -> bool:
+    """Whether a disk is full, or broken, and nobody asked for what can't be."""
+    return any(sign in str(error) for sign in (*_NO_ROOM, *_BROKEN))
 
 
 @contextmanager

@@ -33,9 +33,9 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
+from ...volume.errors import BadInput, Conflict, UsageError
 from .arrow import footer, plain
-from .files import file_errors, join, local_path, locate, names_in, remove, within
+from .files import failed, file_errors, join, local_path, locate, names_in, remove, within
 from .iceberg_expiry import Expiry
 from .runs import DATA, Runs
 from .s3_location import S3Location, is_s3, s3_location
@@ -147,7 +147,7 @@ class IcebergTarget:
             except CommitFailedException as error:
                 raise self._raced() from error
             except CommitStateUnknownException as error:
-                raise Unavailable(f"old snapshots of {self._name} can't be expired: {error}") from error
+                raise failed(f"old snapshots of {self._name} can't be expired", error) from error
 
     def sweep(self) -> None:
         if not self._runs.unfinished() and not self._expiry.unfinished():
@@ -196,7 +196,7 @@ class IcebergTarget:
                     ) from error
                 yield catalog, table
         except (RESTError, SQLAlchemyError) as error:
-            raise Unavailable(f"the catalog of {self._name} can't be asked or told: {error}") from error
+            raise failed(f"the catalog of {self._name} can't be asked or told", error) from error
 
     def _open_catalog(self) -> Catalog:
         from .iceberg_catalog import open_beside, open_named
@@ -328,7 +328,7 @@ class IcebergTarget:
             with self._opened() as (_, table):
                 snapshot = table.metadata.current_snapshot() if table is not None else None
             if snapshot is None or not self._run or _said(snapshot, _RUN) != self._run:
-                raise Unavailable(f"{self._name} can't be committed to: {error}") from error
+                raise failed(f"{self._name} can't be committed to", error) from error
 
     def _raced(self) -> Conflict:
         return Conflict(f"somebody else committed to {self._name} meanwhile: run the export again")

@@ -11,6 +11,7 @@ EXPORT_PARQUET: Final = "tests/unit/test_export_parquet.py"
 EXPORT_UNITS: Final = "tests/unit/test_export_units.py"
 EXPORT_KILLED: Final = "tests/fault/test_export_killed.py"
 EXPORT_SPARK: Final = "tests/integration/test_export.py"
+EXPORT_FAILING: Final = "tests/fault/test_failing_export.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -173,5 +174,26 @@ MUTANTS: Final = (
         ", **location.iceberg_properties())",
         ")",
         ("tests/integration/test_export_s3.py", "-k", "variable-iceberg"),
+    ),
+    Mutant(
+        "export: the folder that a failed first commit leaves is somebody else's",
+        "spark_export/export/delta.py",
+        "{METADATA_FOLDER, DATA, _LOG} and self._is_begun()",
+        "{METADATA_FOLDER, DATA}",
+        (EXPORT_FAILING, "-k", "first_commit_failed"),
+    ),
+    Mutant(
+        "export: a folder that can't be flushed ends it with a traceback",
+        "spark_export/export/files.py",
+        "        with file_errors(url):\n            _flush(",
+        "        if True:\n            _flush(",
+        (EXPORT_FAILING, "-k", "parquet"),
+    ),
+    Mutant(
+        "export: a catalog on a full disk was asked for wrongly",
+        "spark_export/export/iceberg_catalog.py",
+        "                if is_of_the_disk(error):\n",
+        "                if False:\n",
+        (EXPORT_FAILING, "-k", "iceberg"),
     ),
 )

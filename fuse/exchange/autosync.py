@@ -147,10 +147,6 @@ class Syncing:
             said = await self.in_thread(self._naming.namespace.push)
         self.names.worked()
         await self._naming.refresh()
-        for file in list(self._naming.tree.files()):
-            if not file.length and file.open_handles:
-                # The remote may have it by now, and others may write to it.
-                self.on_pushed(file.vid)
         return said
 
     async def pull_names(self) -> list[str]:

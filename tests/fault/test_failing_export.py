@@ -62,6 +62,19 @@ def test_the_next_run_leaves_exactly_one_copy_whatever_the_disk_refused(
         before = version
 
 
+@needs_fuse
+@pytest.mark.parametrize("format_", ["parquet", "delta", "iceberg"])
+def test_what_cannot_be_flushed_is_not_exported(disk: tuple[Path, Path], format_: str) -> None:
+    folder, control = disk
+    url = (folder / "lake" / "shop" / "orders").as_uri()
+    (folder / "lake").mkdir()
+    fail(control, errno.ENOSPC, FLUSH)
+    assert refused(partial(bring, format_, url, "first"))
+    control.unlink()
+    bring(format_, url, "first")
+    only_one_copy(format_, url, "first")
+
+
 @pytest.mark.parametrize("left", [(), ("00000000000000000000.json#1",)], ids=["nothing", "what was to be moved there"])
 def test_a_delta_table_whose_first_commit_failed_is_begun_anew(tmp_path: Path, left: tuple[str, ...]) -> None:
     """Its library makes the log's folder, and the commit beside its name."""

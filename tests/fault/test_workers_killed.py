@@ -206,6 +206,10 @@ def test_with_more_workers_and_with_fewer_all_volumes_can_be_written(serving: Se
     for workers in (1, 4, 2, 1, 3):
         serving.start("--workers", str(workers))
         with closing(straight_to(serving.url)) as remote:
+            if workers == 1 and heads:
+                # Before anybody writes to them.
+                owned = {own.log for own in remote.ask(HELLO, Done()).logs}
+                assert owned == {"main", "main-w2", "main-w3", "main-w4"}
             heads[born(remote, workers, workers=workers)] = 0
             for vid, head in heads.items():
                 heads[vid] = put(remote, vid, head)

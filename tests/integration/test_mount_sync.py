@@ -431,6 +431,21 @@ def test_a_database_that_was_opened_when_it_was_empty_shows_what_another_edge_ma
         wait_until(lambda: shows(one.directory / name, 1))
 
 
+def test_a_database_that_was_opened_where_its_empty_file_was_made_shows_what_another_edge_makes_of_it(
+    tmp_path: Path, node: str
+) -> None:
+    with pair(tmp_path, node) as (one, two):
+        (two.directory / "made").touch()
+        with closing(sqlite3.connect(f"file:{two.directory / 'made'}?mode=ro", uri=True)) as theirs:
+            assert theirs.execute("select count(*) from sqlite_schema").fetchone() == (0,)
+            wait_until(lambda: (one.directory / "made").exists())
+            with closing(make(one.directory / "made", "delete")) as ours:
+                set_all(ours, 1)
+                wait_until(lambda: reads(theirs, 1))
+                set_all(ours, 2)
+                wait_until(lambda: reads(theirs, 2))
+
+
 def test_an_empty_file_that_is_open_for_reading_is_followed_once_others_have_it(tmp_path: Path, node: str) -> None:
     with pair(tmp_path, node) as (one, two):
         (two.directory / "list").touch()

@@ -220,8 +220,8 @@ MUTANTS: Final = (
     Mutant(
         "attack: a node that stops leaves what is under way behind",
         "server/http/run_node.py",
-        "            under_way.end()\n",
-        "",
+        "        for request in self._requests:\n            request.cancel()\n",
+        "        pass\n",
         (SLOW, "-k", "node_that_stops"),
     ),
     Mutant(

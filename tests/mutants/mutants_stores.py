@@ -66,11 +66,4 @@ MUTANTS: Final = (
         'each != "ok"',
         ("tests/integration/test_import_check.py", "-k", "forbids"),
     ),
-    Mutant(
-        "names: an empty file isn't followed once others have it",
-        "fuse/exchange/autosync.py",
-        "            if not file.length and file.open_handles:\n",
-        "            if file.length and not file.open_handles:\n",
-        (MOUNT_SYNC, "-k", "open_for_reading_is_followed"),
-    ),
 )

@@ -262,7 +262,7 @@ def test_what_has_left_its_entries_never_comes_back() -> None:
 
 
 def test_a_fold_begins_with_the_checkpoint_that_stands() -> None:
-    """S0.37, S1.5: however far it goes, what the newer checkpoint has would be left out."""
+    """However far it goes: what the newer checkpoint has would be left out."""
     state = done(start(), *(commit(base, time=base + 6) for base in range(6)))
     state = done(state, Since(vid=VID, since=5), Collect(vid=VID, since=5), fold(0, 3), fold(1, 4))
     for begun in (0, 1, 3):

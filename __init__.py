@@ -12,7 +12,8 @@ The whole face of the package:
     async with budwood.log.open_log(url, "events") as log: ...  # the log by itself, with no volumes
 
 and the error tree, drawn in `budwood.volume.errors`. Nothing but the errors is imported before its name is asked for
-(PEP 562), so that `import budwood.lite` loads neither a local store, nor an object store, nor a web framework.
+(PEP 562), so that `import budwood.lite` loads neither a local store, nor an object store, nor a web framework. Those
+that are modules can be imported as such, too: `import budwood.dbapi`.
 """
 
 from __future__ import annotations

@@ -221,8 +221,8 @@ class DeltaTarget:
 
     def _is_begun(self) -> bool:
         """Whether the log has no commit yet. Of a first one that failed, its folder stays, and what was to be moved to
-        its name."""
-        return not any(name.endswith((".json", ".parquet")) for name in names_in(join(self.url, _LOG)))
+        its name: 00000000000000000000.json#1, or _commit_….json.tmp."""
+        return all("#" in name or name.endswith(".tmp") for name in names_in(join(self.url, _LOG)))
 
     def _there(self) -> DeltaTable:
         table = self._open()

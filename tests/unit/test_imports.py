@@ -123,6 +123,20 @@ def test_the_face_has_every_error_and_nothing_that_does_not_resolve() -> None:
     assert budwood.Conflict is errors.Conflict
 
 
+@pytest.mark.parametrize("name", ["aio", "dbapi", "log"])
+@pytest.mark.parametrize("before", ["", "import budwood.{name}", "from budwood import {name}"])
+def test_a_module_of_the_face_is_one_however_it_is_imported(name: str, before: str) -> None:
+    """Frameworks take such a module by its dotted name."""
+    code = f"""
+{before.format(name=name)}
+import budwood, importlib, budwood.{name} as one
+from budwood import {name} as other
+assert one is other is budwood.{name} is importlib.import_module("budwood.{name}")
+from budwood.{name} import {"open_log" if name == "log" else "connect"}
+"""
+    assert loaded_by(code)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = budwood.nonsense  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

@@ -138,9 +138,12 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+FACES = {"aio": "vfs.aio", "dbapi": "vfs.dbapi", "log": "server.plain.log"}
+"""Modules of the root's face that are another module."""
+
 MODULES = {
     name_of(path): path
-    for path in [ROOT / "__init__.py", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
+    for path in [*sorted(ROOT.glob("*.py")), *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
 }
 
 
@@ -228,7 +231,12 @@ def test_every_folder_with_code_is_a_package_of_a_listed_room() -> None:
 
 def test_every_room_is_linked_for_the_type_checkers() -> None:
     links = ROOT / ".namespace" / "budwood"
-    expected = {"__init__.py", "py.typed", *(room for room in ROOMS if (ROOT / room).exists())}
+    expected = {
+        "__init__.py",
+        "py.typed",
+        *(f"{name}.py" for name in FACES),
+        *(room for room in ROOMS if (ROOT / room).exists()),
+    }
     assert {link.name for link in links.iterdir()} - {"__pycache__"} == expected
     for name in expected:
         assert (links / name).is_symlink()
@@ -238,7 +246,8 @@ def test_every_room_is_linked_for_the_type_checkers() -> None:
 def test_pyright_looks_at_every_room() -> None:
     included = set(PYPROJECT["tool"]["pyright"]["include"])
     rooms = {room for room in ROOMS if (ROOT / room).exists()}
-    assert {"__init__.py", "tests", "examples", "bench", *rooms, *TOP - {"budwood"}} == included
+    faces = {f"{name}.py" for name in FACES}
+    assert {"__init__.py", "tests", "examples", "bench", *faces, *rooms, *TOP - {"budwood"}} == included
 
 
 def test_imports_of_ours_are_relative() -> None:
@@ -253,7 +262,10 @@ def test_imports_between_rooms_run_downwards() -> None:
             lazy = found.checked_only or found.target == "volume.errors"
             assert lazy, f"{found} when it is loaded: the face is lazy"
             continue
-        assert found.target, f"{found}: the root's face is for users"
+        assert found.target not in {"", *FACES}, f"{found}: the root's face is for users"
+        if found.importer in FACES:
+            assert found.target in {"sys", FACES[found.importer]}, f"{found}: it is another module's name"
+            continue
         assert allowed_by_list(found.importer, found.target), f"{found}: that lies below it"
 
 

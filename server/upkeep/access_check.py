@@ -15,6 +15,7 @@ from ...volume.access import (
     Key,
     Organisation,
     Revocation,
+    organisation_key,
 )
 from ...volume.envelope import KEY, ORGANISATION, REVOCATION
 from ...volume.errors import Corrupt, Unsupported
@@ -37,11 +38,17 @@ _KINDS: Final[dict[str, tuple[bytes, type[msgspec.Struct]]]] = {
 
 async def check_access(objects: Objects, findings: Findings) -> None:
     """Raises Unavailable, Unauthorized."""
+    stand, named = set[str](), set[str]()
     async for key, found in _records(objects):
+        stand.add(key)
         if isinstance(found, Corrupt | Unsupported):
             prefix = next((each for each in _KINDS if key.startswith(each)), "")
             spoilt = f", {_SPOILT[prefix]}" if prefix else ""
             findings.tell(Wrong(key, [f"{words_of(key, found)}{spoilt}"]))
+        elif isinstance(found, Key) and found.org:
+            named.add(organisation_key(found.org))
+    for key in sorted(named - stand):
+        findings.tell(Wrong(key, [f"it is missing, though it has keys, {_SPOILT[ORGANISATIONS_PREFIX]}"]))
 
 
 async def namespaces(objects: Objects) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from budwood.spark_export.export.files import make_durable
 from budwood.spark_export.export.target import METADATA_FOLDER
 from budwood.volume.errors import Full, Unavailable
 
@@ -41,7 +42,7 @@ def refused(work: Callable[[], None]) -> str:
 
 
 @needs_fuse
-@pytest.mark.parametrize("seed", range(int(os.environ.get("FAILING_SEEDS", "8"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("FAILING_SEEDS", "6"))))
 @pytest.mark.parametrize("format_", ["parquet", "delta", "iceberg"])
 def test_the_next_run_leaves_exactly_one_copy_whatever_the_disk_refused(
     disk: tuple[Path, Path], format_: str, seed: int
@@ -73,6 +74,11 @@ def test_what_cannot_be_flushed_is_not_exported(disk: tuple[Path, Path], format_
     control.unlink()
     bring(format_, url, "first")
     only_one_copy(format_, url, "first")
+
+
+def test_a_folder_that_cannot_be_flushed_is_said_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"gone can't be read or written: .* No such file"):
+        make_durable((tmp_path / "gone").as_uri())
 
 
 @pytest.mark.parametrize("left", [(), ("00000000000000000000.json#1",)], ids=["nothing", "what was to be moved there"])

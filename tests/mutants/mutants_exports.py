@@ -187,7 +187,7 @@ MUTANTS: Final = (
         "spark_export/export/files.py",
         "        with file_errors(url):\n            _flush(",
         "        if True:\n            _flush(",
-        (EXPORT_FAILING, "-k", "cannot_be_flushed"),
+        (EXPORT_FAILING, "-k", "said_in_a_line"),
     ),
     Mutant(
         "export: a catalog on a full disk was asked for wrongly",

@@ -11,6 +11,7 @@ EXACT: Final = (SCRUB, "-k", "lsns_of_a_damaged_page")
 LIES: Final = (SCRUB, "-k", "lies_about_its_pages")
 LOST: Final = (SCRUB, "-k", "entries and hides_nothing")
 RESUMED: Final = (SCRUB, "-k", "goes_on_at_a_slot")
+ACCESS: Final = "tests/integration/test_scrub_access.py"
 COLLECTED: Final = "tests/integration/test_scrub_collected.py"
 DIFFERENCE: Final = ("tests/unit/test_tree_diff.py",)
 
@@ -227,5 +228,19 @@ MUTANTS: Final = (
         "            findings.tell(Wrong(key, [words_of(key, error)]))\n",
         "            continue\n",
         (COLLECTED, "-k", "one_damaged and plans"),
+    ),
+    Mutant(
+        "scrub: an organisation that is lost isn't missed",
+        "server/upkeep/access_check.py",
+        "    for key in sorted(named - stand):\n",
+        "    for key in sorted(stand - stand):\n",
+        (ACCESS, "-k", "that_is_lost"),
+    ),
+    Mutant(
+        "scrub: damage of keys and organisations isn't told",
+        "server/upkeep/access_check.py",
+        "        if isinstance(found, Corrupt | Unsupported):\n            prefix",
+        "        if isinstance(found, Unsupported):\n            prefix",
+        (ACCESS, "-k", "is_damaged"),
     ),
 )

@@ -21,6 +21,8 @@ LASTED_SECONDS: Final = 3.0
 """Without an answer, before it is told."""
 AGAIN_SECONDS: Final = 60.0
 _LATELY_SECONDS: Final = 10.0
+_FORGOTTEN_SECONDS: Final = 300.0
+"""Without a request: whether the store would have answered isn't known."""
 
 
 @dataclass(slots=True)
@@ -57,7 +59,9 @@ class StoreFailures:
 
     def _failed(self, kind: str, error: BudwoodError) -> None:
         now = self._now()
-        failing = self._failing.setdefault(kind, _Failing(now, now))
+        failing = self._failing.get(kind)
+        if failing is None or now - failing.latest > _FORGOTTEN_SECONDS:
+            failing = self._failing[kind] = _Failing(now, now)
         failing.latest = now
         is_due = now - failing.since >= LASTED_SECONDS if failing.told is None else now - failing.told >= AGAIN_SECONDS
         if is_due:

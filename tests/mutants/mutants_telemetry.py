@@ -106,6 +106,13 @@ MUTANTS: Final = (
         STORE_FAILURES,
     ),
     Mutant(
+        "telemetry: a failure of hours ago and one of now are an outage",
+        "server/telemetry/store_failures.py",
+        "        if failing is None or now - failing.latest > _FORGOTTEN_SECONDS:\n",
+        "        if failing is None:\n",
+        STORE_FAILURES,
+    ),
+    Mutant(
         "telemetry: whoever waited for a store that fails isn't told so",
         "server/http/app.py",
         "store_fails=self.counted.failures.is_failing()",

@@ -69,3 +69,14 @@ def test_what_another_kind_is_answered_and_who_left_meanwhile_tell_nothing_of_it
         failures.note("create", asyncio.CancelledError())
     assert failures.is_failing()
     assert len(caplog.messages) == 1
+
+
+def test_one_that_failed_hours_ago_and_one_that_fails_now_are_no_outage(
+    failures: StoreFailures, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        failures.note("get", Unavailable("reset"))
+        assert not failures.is_failing()
+        clock.seconds += 3600
+    failures.note("get", None)
+    assert caplog.messages == []

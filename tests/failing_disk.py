@@ -10,6 +10,8 @@ from pathlib import Path
 from .passed_through import passed_through
 
 WRITE, FLUSH, NAME, SOCKET = "write", "flush", "name", "socket"
+KINDS = ((WRITE,), (FLUSH,), (WRITE, FLUSH), (NAME,), (WRITE, FLUSH, NAME))
+"""What fails together, for whoever draws by chance."""
 
 
 @contextmanager

@@ -140,10 +140,15 @@ def file_errors(url: str) -> Generator[None]:
 
 def failed(what: str, error: Exception) -> StoreError:
     """What a library of others, or the system, says of a place, on one line. `what` says what can't be done."""
-    words = next(iter(str(error).splitlines()), type(error).__name__)
+    words = first_line(error)
     if any(sign in words for sign in _NO_ROOM):
         return Full(f"{what}, since no room is left: make room, then run the export again")
     return Unavailable(f"{what}: {words}")
+
+
+def first_line(error: Exception) -> str:
+    """Of what it says; SQL and traces come behind that."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def is_of_the_disk(error: Exception) -> bool:
@@ -163,8 +168,7 @@ def reading(what: str, instead: str) -> Generator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             with file_errors(what):
                 raise
-        words = next(iter(str(error).splitlines()), type(error).__name__)
-        raise Corrupt(what, f"it can't be read ({words}): {instead}") from error
+        raise Corrupt(what, f"it can't be read ({first_line(error)}): {instead}") from error
 
 
 def _flush(path: Path) -> None:

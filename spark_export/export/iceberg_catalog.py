@@ -21,7 +21,7 @@ from sqlalchemy import URL, NullPool, create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...volume.errors import UsageError
-from .files import failed, is_of_the_disk
+from .files import failed, first_line, is_of_the_disk
 from .s3_location import S3Location
 
 CATALOG: Final = "budwood"
@@ -75,7 +75,7 @@ def _opened(key: str, name: str, make: Callable[[], Catalog]) -> Catalog:
                 what = f"the catalog {name} can't be opened"
                 if is_of_the_disk(error):
                     raise failed(what, error) from error
-                raise UsageError(f"{what}: {next(iter(str(error).splitlines()), '')}") from error
+                raise UsageError(f"{what}: {first_line(error)}") from error
             if not key.endswith(" 0"):
                 _OPEN[key] = found
         return found

@@ -19,7 +19,7 @@ import budwood
 from budwood.sync.edge import Edge
 from budwood.volume.errors import BudwoodError, Full
 
-from ..failing_disk import FLUSH, NAME, SOCKET, WRITE, fail, failing_disk
+from ..failing_disk import KINDS, SOCKET, WRITE, fail, failing_disk
 from ..mounts import Mount, needs_fuse
 
 pytestmark = needs_fuse
@@ -117,7 +117,7 @@ def test_what_was_told_is_there_whatever_the_disk_refused(failing: Failing, seed
     for n in range(STEPS):
         name, what = dice.choice(NAMES), dice.random()
         if what < 0.15:
-            kinds = dice.choice(((WRITE,), (FLUSH,), (WRITE, FLUSH), (NAME,), (WRITE, FLUSH, NAME)))
+            kinds = dice.choice(KINDS)
             chance, below = dice.choice((0.02, 0.2, 1)), dice.choice((None, None, META_BYTES))
             fail(failing.control, dice.choice((errno.EIO, errno.ENOSPC)), *kinds, chance=chance, below=below)
         elif what < 0.3:

@@ -17,13 +17,11 @@ from budwood.spark_export.export.files import make_durable
 from budwood.spark_export.export.target import METADATA_FOLDER
 from budwood.volume.errors import Full, Unavailable
 
-from ..failing_disk import FLUSH, NAME, WRITE, fail, failing_disk
+from ..failing_disk import FLUSH, KINDS, fail, failing_disk
 from ..lakes import rows_of
 from ..mounts import needs_fuse
 from .one_export import bring, open_target
 from .test_export_killed import expected, only_one_copy
-
-KINDS = ((WRITE,), (FLUSH,), (NAME,), (WRITE, FLUSH, NAME))
 
 
 @pytest.fixture

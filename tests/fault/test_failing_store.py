@@ -16,7 +16,7 @@ import pytest
 import budwood
 from budwood.volume.errors import BudwoodError, Full
 
-from ..failing_disk import FLUSH, NAME, WRITE, fail, failing_disk
+from ..failing_disk import KINDS, WRITE, fail, failing_disk
 from ..integration.cli import Command, started_node
 from ..mounts import needs_fuse
 from ..waits import LIMIT_SECONDS
@@ -90,7 +90,7 @@ def test_what_was_acknowledged_is_there_whatever_the_disk_refused(
         for n in range(STEPS):
             name, what = dice.choice(list(here)), dice.random()
             if what < 0.15:
-                kinds = dice.choice(((WRITE,), (FLUSH,), (WRITE, FLUSH), (NAME,), (WRITE, FLUSH, NAME)))
+                kinds = dice.choice(KINDS)
                 # What may pass is tried again for as long as a call has.
                 code, chance = dice.choice(REFUSALS)
                 fail(control, code, *kinds, chance=chance)

@@ -264,7 +264,7 @@ def test_imports_between_rooms_run_downwards() -> None:
             continue
         assert found.target not in {"", *FACES}, f"{found}: the root's face is for users"
         if found.importer in FACES:
-            assert found.target in {"sys", FACES[found.importer]}, f"{found}: it is another module's name"
+            assert found.target == FACES[found.importer], f"{found}: it is another module's name"
             continue
         assert allowed_by_list(found.importer, found.target), f"{found}: that lies below it"
 

@@ -3,16 +3,18 @@
 The remote's part of it is not copied: the new record names its parent and the remote LSN, missing pages are read from
 the parent, and the first push makes the fork on the remote (push.py). The unpushed commits become one commit of the new
 volume, which is what a push would make of them anyway. Pages that are held here are copied too, so that the fork can be
-read offline as far as its origin could; that copy may be cut at any point, since a page that is missing is fetched.
+read offline as far as its origin could; that copy may end at any point, since a page that is missing is fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Final
 
 from ..volume import faults
+from ..volume.errors import Full
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
 from . import mapped_memory
@@ -21,9 +23,9 @@ from .lmdb_errors import translated
 from .local_volume import Local
 from .rows import PENDING, Rows, newest
 from .snapshot import LocalSnapshot
-from .stage import batches
-from .tables import HERE, Head, VolumeRecord
-from .volume_lifecycle import add_volume, first_head, fork_head
+from .stage import Batch, batches
+from .tables import HERE, CommitRecord, Head, Txn, VolumeRecord
+from .volume_lifecycle import add_volume, adding_volume, first_head, fork_head
 
 _COPY_BYTES: Final = 16 * 1024 * 1024
 
@@ -37,25 +39,51 @@ def fork(snapshot: LocalSnapshot, new: str) -> Local:
     with translated(snapshot.local.environment.data_path):
         made = _fork(snapshot, new)
         FORKED()
-        if snapshot.head.sync_remote:
-            _copy_held(snapshot, made)
+        _copy_held(snapshot, made)
         return made
 
 
+@contextmanager
+def forking(snapshot: LocalSnapshot, new: str | None) -> Generator[Callable[[Txn], None]]:
+    """As `fork`, if there is a name and anything unpushed; but it is a volume only once what is given was called in a
+    transaction of the caller's.
+    """
+    local, head = snapshot.local, snapshot.head
+    if new is None or not head.unpushed:
+        yield _nothing
+        return
+    with translated(local.environment.data_path):
+        record, pages, commit = _record_of(snapshot, new), *_unpushed(snapshot)
+        with adding_volume(local.environment, record, fork_head(head), pages=pages, commit=lambda: commit) as made:
+            yield made[1]
+        FORKED()
+        _copy_held(snapshot, made[0])
+
+
+def _nothing(_txn: Txn) -> None:
+    """There is nothing to keep."""
+
+
 def _fork(snapshot: LocalSnapshot, new: str) -> Local:
-    local, head, txn = snapshot.local, snapshot.head, snapshot.transaction
-    child = VolumeId.new()
-    record = record_of_fork(local.record(txn), head, child, new)
+    environment, head, record = snapshot.local.environment, snapshot.head, _record_of(snapshot, new)
     if not head.unpushed:
-        return add_volume(local.environment, record, first_head(head.length, head.sync_remote, head.page_size))
+        return add_volume(environment, record, first_head(head.length, head.sync_remote, head.page_size))
+    pages, commit = _unpushed(snapshot)
+    return add_volume(environment, record, fork_head(head), pages=pages, commit=lambda: commit)
+
+
+def _record_of(snapshot: LocalSnapshot, new: str) -> VolumeRecord:
+    return record_of_fork(snapshot.local.record(snapshot.transaction), snapshot.head, VolumeId.new(), new)
+
+
+def _unpushed(snapshot: LocalSnapshot) -> tuple[Iterator[Batch], CommitRecord]:
+    """What is unpushed as one commit: its pages, and its record."""
+    local, head, txn = snapshot.local, snapshot.head, snapshot.transaction
     pages, skeleton = local.written_at(txn, head).pages, PageSet()
     for _, commit in local.commits(txn, head.sync_local, head.lsn):
         skeleton |= decode_pages(HERE, commit.skeleton)
-    commit = record_of(pages, skeleton & pages, head.length, head.floor)
     items = ((page, snapshot.read(page)) for page in pages)
-    return add_volume(
-        local.environment, record, fork_head(head), pages=batches(items, head.page_size), commit=lambda: commit
-    )
+    return batches(items, head.page_size), record_of(pages, skeleton & pages, head.length, head.floor)
 
 
 def record_of_fork(origin: VolumeRecord, head: Head, child: VolumeId, new: str) -> VolumeRecord:
@@ -78,12 +106,15 @@ def record_of_fork(origin: VolumeRecord, head: Head, child: VolumeId, new: str) 
 
 
 def _copy_held(snapshot: LocalSnapshot, made: Local) -> None:
-    """What is held here of the remote's pages, kept for the fork as if it had been fetched."""
+    """What is held here of the remote's pages, kept for the fork as if it had been fetched, as far as there is room."""
+    if not snapshot.head.sync_remote:
+        return
     rows = snapshot.local.rows(snapshot.head.page_size)
     held = _held(snapshot, rows)
-    while chunk := dict(islice(held, max(1, _COPY_BYTES // rows.page_size))):
-        made.save(snapshot.head.sync_remote, chunk)
-        mapped_memory.trim_scanned(made.environment.data_path)
+    with suppress(Full):
+        while chunk := dict(islice(held, max(1, _COPY_BYTES // rows.page_size))):
+            made.save(snapshot.head.sync_remote, chunk)
+            mapped_memory.trim_scanned(made.environment.data_path)
 
 
 def _held(snapshot: LocalSnapshot, rows: Rows) -> Iterator[tuple[int, bytes]]:

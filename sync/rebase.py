@@ -24,7 +24,7 @@ from ..volume.wire import Changes, SnapshotInfo
 from .change import Change
 from .commit import commit_in
 from .connection import Connection
-from .fork import fork
+from .fork import forking
 from .local_volume import Local
 from .name_table import check_free
 from .pull import Move, at_once, changes_since, mark_changed
@@ -35,7 +35,6 @@ from .stage import tidy
 from .tables import Head, Txn
 
 MADE = faults.point("rebase: made anew, head not moved")
-KEPT = faults.point("rebase: unpushed work forked, head not moved")
 REBASED = faults.point("rebase: head moved, caller not told")
 
 _TRIES = 8
@@ -96,16 +95,16 @@ def _take(
 ) -> Head:
     items = [] if change is None else list(change.items)
 
-    def also(txn: Txn, after: Head) -> Head:
-        return after if change is None else commit_in(local, txn, after, change, change.record, items)
-
     with local.write_lock():
         tidy(local)
         with closing(LocalSnapshot(local, misses, settled=True)) as now:
             if (now.head.lsn, now.head.generation) != (seen.lsn, seen.generation):
                 raise _MovedOn
-            if keep_as is not None and seen.unpushed:
-                fork(now, keep_as)
-                KEPT()
             changed = decode_pages(connection.url, changes.pages) | touched(now)
-        return mark_changed(local, now.head, changes.snapshot, changed, seen.generation + 1, also)
+            with forking(now, keep_as) as keep:
+
+                def also(txn: Txn, after: Head) -> Head:
+                    keep(txn)
+                    return after if change is None else commit_in(local, txn, after, change, change.record, items)
+
+                return mark_changed(local, now.head, changes.snapshot, changed, seen.generation + 1, also)

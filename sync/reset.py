@@ -5,8 +5,8 @@ them. A push whose outcome is open is settled first, since it may have landed. T
 PENDING rows like those that changed on the remote, and so do all rows beyond the least length in between; the
 generation moves on, since the local history before is another one.
 
-Order: the fork stands before anything is dropped. A crash between the two leaves both, and the reset can be done again.
-The caller holds the volume's sync lock.
+The fork becomes a volume in the transaction that moves the head: what was unpushed stands in one of the two, and in no
+case in both. The caller holds the volume's sync lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..volume.errors import Diverged, NotFound
 from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.wire import Changes
 from .connection import Connection
-from .fork import fork
+from .fork import forking
 from .local_volume import Local
 from .name_table import check_free
 from .pull import Move, at_once, changes_since, mark_changed
@@ -27,9 +27,8 @@ from .push import Sleep, settle
 from .rows import known_after
 from .snapshot import LocalSnapshot, Misses
 from .stage import tidy
-from .tables import Head
+from .tables import Head, Txn
 
-KEPT = faults.point("reset: unpushed work forked, head not moved")
 RESET = faults.point("reset: head moved, caller not told")
 
 
@@ -79,11 +78,14 @@ def _take(
             raise _unwilling(local, now)
         if not now.unpushed and changes.snapshot.lsn == now.sync_remote:
             return now
-        if now.unpushed and keep_as is not None:
-            fork(snapshot, keep_as)
-            KEPT()
         changed = decode_pages(connection.url, changes.pages) | touched(snapshot)
-    return mark_changed(local, now, changes.snapshot, changed, now.generation + 1)
+        with forking(snapshot, keep_as) as keep:
+
+            def also(txn: Txn, after: Head) -> Head:
+                keep(txn)
+                return after
+
+            return mark_changed(local, now, changes.snapshot, changed, now.generation + 1, also)
 
 
 def touched(snapshot: LocalSnapshot) -> PageSet:

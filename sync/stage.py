@@ -15,7 +15,9 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -89,7 +91,14 @@ def apply(
 
         return local.environment.update(whole, durable=durable)
     assert first is not None
-    return _staged(local, lsn, page_size, chain((first, second), iterator), publish, durable, fresh)
+    with staged(local, lsn, page_size, chain((first, second), iterator), fresh=fresh) as finish:
+
+        def last(txn: Txn) -> _T:
+            result = publish(txn)
+            finish(txn)
+            return result
+
+        return local.environment.update(last, durable=durable)
 
 
 def tidy(local: Local) -> Head:
@@ -114,15 +123,13 @@ def begin_removal(local: Local, txn: Txn) -> None:
         local.environment.put(txn, "stages", local.raw, record)
 
 
-def _staged(
-    local: Local,
-    lsn: int,
-    page_size: int,
-    changes: Iterable[Batch],
-    publish: Callable[[Txn], _T],
-    durable: bool,
-    fresh: bool,
-) -> _T:
+@contextmanager
+def staged(
+    local: Local, lsn: int, page_size: int, changes: Iterable[Batch], *, fresh: bool = False
+) -> Generator[Callable[[Txn], object]]:
+    """All rows at `lsn` are written, and seen by nobody until the head moves there: what is given is called in the
+    transaction that moves it. The caller holds the write lock. Nothing is left of them if the block raises.
+    """
     pages = PageSet()
     try:
         for batch in changes:
@@ -138,23 +145,21 @@ def _staged(
             mapped_memory.trim_scanned(local.environment.data_path)
             STAGED()
         READY()
-        if fresh:
-
-            def finish(txn: Txn) -> _T:
-                result = publish(txn)
-                txn.delete(local.raw, db=local.environment.tables.stages)
-                return result
-
-            return local.environment.update(finish, durable=durable)
-        result = local.environment.update(publish, durable=durable)
+        # Of a fresh volume there is nothing to remove afterwards.
+        yield partial(_end_stage, local) if fresh else _leave_stage
     except Exception:
         # Undo at once, so that the room is free again; a crash leaves that to the next holder of the write lock.
         tidy(local)
         raise
+    if fresh:
+        return
     PUBLISHED()
     tidy(local)
     local.environment.room.look()
-    return result
+
+
+def _leave_stage(_txn: Txn) -> None:
+    """Older versions are still to be removed."""
 
 
 def _write(local: Local, txn: Txn, lsn: int, page_size: int, batch: Batch, pages: PageSet) -> Editor:
@@ -184,13 +189,13 @@ def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
         mapped_memory.trim_scanned(local.environment.data_path)
         TIDYING()
 
-    _end_stage(local)
+    local.environment.update(partial(_end_stage, local))
 
 
 def _sweep(local: Local) -> None:
     while local.environment.update(lambda txn: _drop_some(local, txn)):
         TIDYING()
-    _end_stage(local)
+    local.environment.update(partial(_end_stage, local))
     local.environment.room.look()
 
 
@@ -209,5 +214,5 @@ def _drop_some(local: Local, txn: Txn) -> bool:
     return is_left
 
 
-def _end_stage(local: Local) -> None:
-    local.environment.update(lambda txn: txn.delete(local.raw, db=local.environment.tables.stages))
+def _end_stage(local: Local, txn: Txn) -> None:
+    txn.delete(local.raw, db=local.environment.tables.stages)

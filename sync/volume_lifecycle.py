@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -24,7 +24,7 @@ from .environment import Environment
 from .file_locks import SYNC, FileLock, lock_files, sync_lock
 from .local_volume import Local
 from .name_table import NameTable, check_free, is_gone
-from .stage import Batch, apply, begin_removal, tidy
+from .stage import Batch, apply, begin_removal, staged, tidy
 from .tables import NO_HEAD, CommitRecord, Head, KnownRecord, PlaceRecord, Txn, VolumeRecord, name_key
 
 BORN = faults.point("birth: pages written, volume not visible")
@@ -44,6 +44,39 @@ def add_volume(
     the rows are written.
     """
     local = Local(environment, VolumeId(record.vid), record.name)
+    publish = _birth(local, record, head, commit)
+    with local.write_lock():
+        is_durable = durability is Durability.DURABLE
+        apply(local, head.lsn, head.page_size or 4096, pages, publish, durable=is_durable, fresh=True)
+    return local
+
+
+@contextmanager
+def adding_volume(
+    environment: Environment,
+    record: VolumeRecord,
+    head: Head,
+    *,
+    pages: Iterable[Batch],
+    commit: Callable[[], CommitRecord],
+) -> Generator[tuple[Local, Callable[[Txn], None]]]:
+    """As `add_volume`, but it is a volume only once what is given was called in a transaction of the caller's."""
+    local = Local(environment, VolumeId(record.vid), record.name)
+    publish = _birth(local, record, head, commit)
+    with local.write_lock(), staged(local, head.lsn, head.page_size, pages, fresh=True) as finish:
+
+        def add(txn: Txn) -> None:
+            publish(txn)
+            finish(txn)
+
+        yield local, add
+
+
+def _birth(
+    local: Local, record: VolumeRecord, head: Head, commit: Callable[[], CommitRecord] | None
+) -> Callable[[Txn], None]:
+    """What makes it a volume, in a transaction."""
+    environment = local.environment
     check_free(environment, record.name)
     record = msgspec.structs.replace(record, born_ms=record.born_ms or time.time_ns() // 1_000_000)
 
@@ -64,10 +97,7 @@ def add_volume(
             local.put_commit(txn, head.lsn, commit())
         local.put_head(txn, _born(head))
 
-    with local.write_lock():
-        is_durable = durability is Durability.DURABLE
-        apply(local, head.lsn, head.page_size or 4096, pages, publish, durable=is_durable, fresh=True)
-    return local
+    return publish
 
 
 def adopt_place(environment: Environment, place: PlaceRecord, record: VolumeRecord, head: Head) -> Local:

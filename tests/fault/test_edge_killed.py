@@ -104,8 +104,8 @@ PULL = {
 
 RESET_KEEPING = {
     "birth: pages written, volume not visible": False,
-    "fork: volume visible, held pages not copied": False,
-    "reset: unpushed work forked, head not moved": False,
+    "stage: all rows written, head not moved": False,
+    "fork: volume visible, held pages not copied": True,
     "reset: head moved, caller not told": True,
 }
 
@@ -378,13 +378,12 @@ def test_a_reset_that_was_cut_keeps_unpushed_work_here_or_in_its_fork(place: Pla
     append(place, "row 1")
     another_pushes(place)
     assert cut(point, WORK, "reset", place.home(), place.store, "fork") == []
-    made = point not in IMPORT
     found = look(place)
-    assert found.names == (["fork", "ledger"] if made else ["ledger"])
+    assert found.names == (["fork", "ledger"] if moved else ["ledger"])
     check(found, ["base", "other's" if moved else "row 1"], remote=["base", "other's", "after"])
     if not moved:
         assert found.kept == ["base", "row 1", "after"]
-    if made:
+    else:
         assert rows_of(place, "fork") == ["base", "row 1"]
         check(
             look(Place(place.folder), "fork", mark="in the fork"),

@@ -23,12 +23,18 @@ with budwood.open(home=sys.argv[1], remote=sys.argv[2]) as edge:
 
 POINTS = {
     "rebase: made anew, head not moved": False,
-    "rebase: unpushed work forked, head not moved": False,
     "rebase: head moved, caller not told": True,
 }
 """Each window, and whether the head has moved."""
 
-CUTS = (POINTS,)
+KEEPING = {
+    "stage: all rows written, head not moved": False,
+    "birth: pages written, volume not visible": False,
+    "fork: volume visible, held pages not copied": True,
+}
+"""Of one that keeps what was unpushed, too."""
+
+CUTS = (POINTS, KEEPING)
 
 
 def rows(place: Place, name: str = "ledger", home: str = "two") -> list[str]:
@@ -37,8 +43,8 @@ def rows(place: Place, name: str = "ledger", home: str = "two") -> list[str]:
         return [str(row[0]) for row in db.execute("SELECT entry FROM ledger ORDER BY entry")]
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_replay_that_was_killed_has_lost_nothing(tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize(("point", "moved"), [*POINTS.items(), *KEEPING.items()])
+def test_a_replay_that_was_killed_has_lost_nothing(tmp_path: Path, point: str, moved: bool) -> None:
     place = Place(tmp_path)
     place.execute("CREATE TABLE ledger(entry)", home="one")
     place.execute("PRAGMA budwood_push", home="one", remote=place.store)
@@ -46,10 +52,12 @@ def test_a_replay_that_was_killed_has_lost_nothing(tmp_path: Path, point: str) -
     place.execute("INSERT INTO ledger VALUES ('theirs')", home="one")
     place.execute("PRAGMA budwood_push", home="one", remote=place.store)
     place.execute("INSERT INTO ledger VALUES ('ours')", home="two")
-    kept = "mine" if "forked" in point else ""
-    assert cut(point, REPLAY, place.home("two"), place.store, kept) == []
-    assert rows(place) == (["ours", "theirs"] if POINTS[point] else ["ours"])
-    if kept:
+    assert cut(point, REPLAY, place.home("two"), place.store, "mine" if point in KEEPING else "") == []
+    assert rows(place) == (["ours", "theirs"] if moved else ["ours"])
+    with place.edge("two") as edge:
+        names = sorted(row["name"] for row in edge.ls())
+    assert names == (["ledger", "mine"] if moved and point in KEEPING else ["ledger"])
+    if "mine" in names:
         assert rows(place, "mine") == ["ours"]
     assert finish(REPLAY, place.home("two"), place.store, "") == ["replayed"]
     assert rows(place) == ["ours", "theirs"]

@@ -583,7 +583,12 @@ class Edges(RuleBasedStateMachine):
         volume = edge.volume(name)
         status = volume.status()
         record = volume._local.record()  # pyright: ignore[reportPrivateUsage]
-        if any(row["name"] == new for row in edge.ls()):
+        sync, unpushed = status["remote_lsn"], status["unpushed"]
+        has_moved = (sync, unpushed) != (copy.sync, len(copy.unpushed))
+        is_forked = any(row["name"] == new for row in edge.ls())
+        if step == "keep" and copy.unpushed:
+            assert is_forked == has_moved
+        if is_forked:
             assert step in ("fork", "keep")
             self.copies[number][new] = self._forked(copy)
             self._check(number, new, self.copies[number][new], range(1, PAGES + 1))
@@ -595,12 +600,11 @@ class Edges(RuleBasedStateMachine):
                 assert step == "push"
                 copy.shared.history.append(copy.unpushed[-1])
                 copy.landed = copy.shared.head
-        sync, unpushed = status["remote_lsn"], status["unpushed"]
         if step == "commit" and unpushed > len(copy.unpushed):
             copy.unpushed.append(after)
         elif step == "push" and sync != copy.sync:
             copy.accept(copy.landed, len(copy.unpushed))
-        elif step in ("pull", "keep", "discard") and (sync, unpushed) != (copy.sync, len(copy.unpushed)):
+        elif step in ("pull", "keep", "discard") and has_moved:
             copy.sync, copy.unpushed = copy.shared.head, []
         if status["pending"]:
             # One without a token was cut before a commit was sent: the next push goes on with it, or begins anew.

@@ -66,7 +66,6 @@ EDGE_STEPS = {
     "push: token durable, commit not sent": ["push", "first push", "long push"],
     "push: volume made on the remote, name not bound": ["first push", "fork's first push"],
     "reset: head moved, caller not told": ["keep", "discard"],
-    "reset: unpushed work forked, head not moved": ["keep"],
     "stage: all rows written, head not moved": ["commit"],
     "stage: head moved, older versions not removed": ["commit"],
     "stage: some older versions removed": ["commit"],

@@ -192,7 +192,8 @@ def written(path: Path) -> Generator[IO[bytes]]:
         # What was meant is `path`.
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink()
 
 
 def _files(difference: Difference, *, stat: bool, as_json: bool) -> None:

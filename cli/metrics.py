@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -61,7 +61,8 @@ def write_whole(path: Path, text: str) -> None:
         new.write_text(text)
         new.replace(path)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink()
         raise BadInput(f"can't write {path} ({error.strerror}): name a file in a folder of yours") from error
 
 

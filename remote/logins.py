@@ -50,7 +50,7 @@ def keep(origin: str, key: str) -> Path:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.unlink(temporary)
         raise
     return path

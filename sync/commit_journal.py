@@ -45,7 +45,7 @@ from .journal_format import (
     unpack_record,
 )
 from .journal_tail import MovedRecord, Tail
-from .lmdb_errors import NO_ROOM, os_error
+from .lmdb_errors import NO_ROOM, os_error, system_errors
 from .shared_words import (
     ANEW,
     DURABLE,
@@ -325,10 +325,8 @@ class CommitJournal:
         return [(slot, header) for slot, header in both if header is not None]
 
     def _pread(self, size: int, offset: int) -> bytes:
-        try:
+        with system_errors(f"the local store's journal {self.path} can't be read"):
             return os.pread(self._fd, size, offset)
-        except OSError as error:
-            raise os_error(error, f"the local store's journal {self.path} can't be read") from error
 
     def _open(self) -> bool:
         """False if there is none."""

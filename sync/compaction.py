@@ -66,10 +66,12 @@ def compact(environment: Environment) -> None:
     except OSError as error:
         raise os_error(error, f"the local store {path} can't be copied") from error
     finally:
-        with suppress(FileNotFoundError):
+        # What stays there now is removed before the next copy is made.
+        with suppress(OSError):
             os.unlink(copy)
         # Lets go of all that this process has locked there: the environment is closed next.
-        os.close(lock)
+        with suppress(OSError):
+            os.close(lock)
 
 
 def _lock_out(environment: Environment, lock: int) -> None:

@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -35,7 +35,7 @@ from .commit_journal import CommitJournal
 from .file_locks import IdleFiles
 from .journal_format import JournalRecord
 from .journal_tail import NO_TAIL, Tail
-from .lmdb_errors import located, os_error, translate, translated
+from .lmdb_errors import located, system_errors, translate, translated
 from .lmdb_file import check_data_file
 from .lmdb_open import Tables, create_if_new, open_mapped, open_tables
 from .recency import Recency
@@ -388,21 +388,29 @@ class Environment:
             if _open.get(self.home) is self:
                 del _open[self.home]
             with self._lock:
-                if self._env is not None:
-                    if not self.read_only:
+                try:
+                    if self._env is not None and not self.read_only:
                         # A home that nobody has open is all in LMDB, unless there is no room: then the journal has it.
                         with suppress(StoreError):
                             self.settle()
                         self._shrink()
-                    if self._keeper is not None:
-                        self._keeper.journal.close()
-                    if self._cache is not None:
-                        self._cache.close()
-                    last_transaction = int(self._env.info()["last_txnid"])
-                    self._env.close()
-                    if not self.read_only:
-                        self.file.closed(last_transaction)
-                self._env = self._tables = self._keeper = None
+                finally:
+                    self._close_files()
+                    self._env = self._tables = self._keeper = None
+
+    def _close_files(self) -> None:
+        """Each of them, though another can't be closed."""
+        env = self._env
+        if env is None:
+            return
+        with ExitStack() as each:
+            if not self.read_only:
+                each.callback(self.file.closed, int(env.info()["last_txnid"]))
+            each.callback(env.close)
+            if self._cache is not None:
+                each.callback(self._cache.close)
+            if self._keeper is not None:
+                each.callback(self._keeper.journal.close)
 
     def _shrink(self) -> None:
         """By the last of the process to close it: the file becomes as short as what it holds, or at least less room."""
@@ -527,12 +535,10 @@ def open_environment(home: Path) -> Environment:
     with _opening.held:
         environment = _open.get(home)
         if environment is None:
-            try:
+            with system_errors(f"the home {home} can't be made"):
                 home_permissions.make_home(home)
                 home_permissions.make_private_dir(home / "store")
                 home_permissions.check_permissions(home)
-            except OSError as error:
-                raise os_error(error, f"the home {home} can't be made") from error
             environment = Environment(home)
             assert environment.format
             _open[home] = environment

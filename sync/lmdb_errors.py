@@ -78,6 +78,15 @@ def translate(error: lmdb.Error, path: Path) -> StoreError | Busy | ReadOnly:
     return Unavailable(f"the local store {path} can't be used: {error}")
 
 
+@contextmanager
+def system_errors(what: str) -> Generator[None]:
+    """The system's errors become ours; `what` says what can't be done."""
+    try:
+        yield
+    except OSError as error:
+        raise os_error(error, what) from error
+
+
 def os_error(error: OSError, what: str) -> StoreError:
     if error.errno in NO_ROOM:
         return Full(f"{what}: no room on the disk")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -66,10 +67,15 @@ def is_marked(marker: Path, record: Format) -> bool:
 
 
 def write_marker(marker: Path, record: Format) -> None:
+    """What can't be written now is by whoever opens the home next."""
     temporary = marker.with_name(f".home.{os.getpid()}")
-    with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-        file.write(_marked(record))
-    temporary.rename(marker)
+    with suppress(OSError):
+        try:
+            with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+                file.write(_marked(record))
+            temporary.rename(marker)
+        except OSError:
+            temporary.unlink(missing_ok=True)
 
 
 def _marked(record: Format) -> bytes:

@@ -11,8 +11,8 @@ its sync point again where that is known, or is left out, and comes in by its na
 rescued one. Each of that is a `Fate`; what is nowhere is named by LSN and pages.
 
 Order, and crash windows (each a fault point): the new store is built beside the old one, then the old one is renamed to
-`store.damaged-N`, then the new one to `store`. A rebuild that was cut before the second is done again from the start;
-between the two it is finished by the next. Nothing that was set aside is ever removed.
+`store.damaged-N`, then the new one to `store`. A rebuild that was cut, or that the disk refused to go on with, before the second is done
+again from the start; between the two it is finished by the next. Nothing that was set aside is ever removed.
 
 Nobody may have the home open. Who opens it in the moment before the old store is set aside is noticed right after:
 then it is put back.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -34,6 +35,7 @@ from .folders import flush_folder
 from .home_builder import Fate, HomeBuilder
 from .home_image import read_home
 from .home_permissions import open_private
+from .lmdb_errors import system_errors
 from .tables import (
     BEFORE_JOURNAL,
     FORMAT_VERSION,
@@ -42,6 +44,7 @@ from .verify import verify
 
 BUILT = faults.point("rebuild: new store built, old one in place")
 ASIDE = faults.point("rebuild: old store set aside, new one not in place")
+MARKED = faults.point("rebuild: new marker in place, new store not")
 REPLACED = faults.point("rebuild: new store in place, caller not told")
 
 _ASIDE: Final = "store.damaged-"
@@ -59,6 +62,11 @@ def rebuild(home: Path, *, force: bool = False) -> Rebuilt:
     read, Unsupported for a newer format, Full. `force`: though nothing is wrong with it.
     """
     home = Path(os.path.realpath(home))
+    with system_errors(f"the home {home} can't be rebuilt"):
+        return _rebuild(home, force=force)
+
+
+def _rebuild(home: Path, *, force: bool) -> Rebuilt:
     store, built = home / "store", home / "rebuilt"
     aside = _set_aside_before(home, built)
     if aside is not None:
@@ -70,7 +78,9 @@ def rebuild(home: Path, *, force: bool = False) -> Rebuilt:
     _check_alone(home, store)
     if not force and not verify(home, modes=False).findings:
         return Rebuilt((), None)
-    shutil.rmtree(built, ignore_errors=True)
+    if built.exists():
+        # Nothing is built on what was left there.
+        shutil.rmtree(built)
     with read_home(home) as image:
         if image.format is not None and image.format.version not in (BEFORE_JOURNAL, FORMAT_VERSION):
             raise Unsupported(f"the home {home} is of format {image.format.version}: rebuild it with a newer Budwood")
@@ -126,12 +136,16 @@ def _set_aside_before(home: Path, built: Path) -> Path | None:
         aside = home / (built / _MARK).read_text()
     except OSError:
         return None
-    return aside if aside.name.startswith(_ASIDE) and aside.exists() else None
+    is_set_aside = aside.name.startswith(_ASIDE) and aside.exists()
+    return aside if is_set_aside and (built / "store").exists() else None
 
 
 def _put_in_place(home: Path, store: Path, built: Path) -> None:
+    """The marker first: a new store that isn't in its place says that all this is still to be done."""
+    with suppress(FileNotFoundError):
+        os.replace(built / "home.json", home / "home.json")
+    MARKED()
     (built / "store").rename(store)
-    os.replace(built / "home.json", home / "home.json")
     flush_folder(home)
     shutil.rmtree(built, ignore_errors=True)
 

@@ -134,7 +134,8 @@ def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, prog
         raise _file_error(error, f"{path} can't be written") from error
     finally:
         if temporary:
-            with suppress(FileNotFoundError):
+            # What is wrong with the disk was told already, or made no difference to the file.
+            with suppress(OSError):
                 os.unlink(temporary)
 
 

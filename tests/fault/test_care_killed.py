@@ -38,6 +38,7 @@ MIGRATE = {
 REBUILD = {
     "rebuild: new store built, old one in place": False,
     "rebuild: old store set aside, new one not in place": True,
+    "rebuild: new marker in place, new store not": True,
     "rebuild: new store in place, caller not told": True,
 }
 """Each window, and whether the damaged store is aside after a kill in it."""

@@ -41,6 +41,7 @@ from .journal_format import (
     lost_record,
     pack_header,
     record_bytes,
+    record_head,
     unpack_header,
     unpack_record,
 )
@@ -55,6 +56,7 @@ from .shared_words import (
     PUBLISHED,
     identity_of,
     private_words,
+    published_before,
     shared_words,
 )
 from .tables import HERE
@@ -120,10 +122,11 @@ class CommitJournal:
 
     def recover(self, moved: MovedRecord) -> None:
         """Find out which records are commits; `moved` is what LMDB has. The caller holds LMDB's write lock, or shares
-        no words. Raises Corrupt where commits were lost that had been acknowledged as durable.
+        no words. Raises Corrupt where commits were lost that had been acknowledged as durable, or as commits since the
+        machine was booted.
         """
         words, header = self.words, self._newest_header()
-        if header is None and moved.generation:
+        if header is None and (moved.generation or self._was_flushed_behind(moved.position)):
             raise self._damaged("it is gone" if self._fd < 0 else "it has no header that holds")
         end = moved.position
         generation = 0 if header is None else header.generation
@@ -138,7 +141,11 @@ class CommitJournal:
                 end = record.end
             if self._was_left:
                 self._check_lost(header, end)
+        if self._was_left and published_before(self._data) > end:
+            raise self._damaged(f"commits that were acknowledged are gone from it, at {end}")
         # Where the header is older than what was moved, the newer one was lost, and with it only what is in LMDB.
+        if header is not None and self.is_shared:
+            self._mend_header(header)
         words[GENERATION], words[PUBLISHED], words[FLUSHED], words[ANEW] = generation, end, moved.position, 1
         # LMDB counts on from what is left of it: what was durable under these numbers is another transaction by now.
         words[DURABLE] = 0
@@ -159,6 +166,7 @@ class CommitJournal:
                 yield from self._missing(header, end, record.position)
             yield record
             end = record.end
+        yield from self._missing(header, end, published_before(self._data))
 
     def read(self, tail: Tail) -> Iterator[JournalRecord]:
         """The records behind this tail, as far as they are whole."""
@@ -294,9 +302,20 @@ class CommitJournal:
         return unpack_record(header.salt, position, data[:size]) if len(data) >= size else None
 
     def _check_lost(self, header: JournalHeader, end: int) -> None:
-        """Raises Corrupt if a record behind `end` says that what is missing there had been flushed."""
-        if any(record.flushed > end for record in self._standing(header, end)):
+        """Raises Corrupt if a record behind `end` says that what is missing there had been flushed: a whole one; or any,
+        where a header is missing, under which it may have been written.
+        """
+        whole = any(record.flushed > end for record in self._standing(header, end))
+        if whole or (len(self._headers()) < 2 and self._was_flushed_behind(end)):
             raise self._damaged(f"commits that were durable are gone from it, at {end}")
+
+    def _was_flushed_behind(self, end: int) -> bool:
+        """Whether anything that looks like a record behind `end`, of whatever generation, says so."""
+        if self._fd < 0:
+            return False
+        blocks_at = range(FIRST_RECORD, os.fstat(self._fd).st_size, BLOCK_BYTES)
+        heads = (record_head(self._pread(RECORD_HEAD_BYTES, at), _RECORD_LIMIT) for at in blocks_at)
+        return any(head is not None and head.position >= end and head.flushed > end for head in heads)
 
     def _standing(self, header: JournalHeader, position: int) -> Iterator[JournalRecord]:
         """Whole records, whatever they follow."""
@@ -322,7 +341,28 @@ class CommitJournal:
             return []
         data = self._pread(FIRST_RECORD, 0)
         both = ((slot, unpack_header(data[slot * BLOCK_BYTES : (slot + 1) * BLOCK_BYTES])) for slot in range(2))
-        return [(slot, header) for slot, header in both if header is not None]
+        found = [(slot, header) for slot, header in both if header is not None]
+        if len(found) == 1 and (newer := self._header_behind(found[0][1])) is not None:
+            found.append((found[0][0] ^ 1, newer))
+        return found
+
+    def _header_behind(self, older: JournalHeader) -> JournalHeader | None:
+        """The one that followed, if it is lost, and the first record that was written under it is not: that names its
+        salt and its base.
+        """
+        head = record_head(self._pread(RECORD_HEAD_BYTES, FIRST_RECORD), _RECORD_LIMIT)
+        if head is None or head.link == older.salt or head.position < older.base:
+            return None
+        capacity = os.fstat(self._fd).st_size - FIRST_RECORD
+        newer = JournalHeader(older.home, older.generation + 1, head.link, head.position, capacity)
+        return newer if self._record(newer, newer.base) is not None else None
+
+    def _mend_header(self, header: JournalHeader) -> None:
+        """It is in its block, though it had to be made out. Raises Unavailable."""
+        slot = next(slot for slot, one in self._headers() if one == header)
+        with system_errors(f"the local store's journal {self.path} can't be written"):
+            if unpack_header(self._pread(BLOCK_BYTES, slot * BLOCK_BYTES)) is None:
+                write_all(self._fd, pack_header(header), slot * BLOCK_BYTES)
 
     def _pread(self, size: int, offset: int) -> bytes:
         with system_errors(f"the local store's journal {self.path} can't be read"):

@@ -349,17 +349,20 @@ class HomeImage:
                 self.found("journal", error.what if isinstance(error, Corrupt) else str(error))
                 if strict:
                     self._read_behind(journal, end)
+                else:
+                    self.guessed.update(self.heads)
                 return
             finally:
                 journal.close()
 
     def _read_behind(self, journal: CommitJournal, end: int) -> None:
-        """What was durable is gone from there. The commits that stand behind tell by their LSNs whose it was, or the
+        """What was acknowledged is gone from there. The commits that stand behind tell by their LSNs whose it was, or the
         heads of the lost ones; else it may have been any volume's.
         """
+        is_told = False
         try:
             for record in journal.behind(end):
-                head = self.head(record.vid)
+                head, is_told = self.head(record.vid), True
                 if isinstance(record, LostRecord):
                     self.guessed.update(self.heads if head is None else (record.vid,))
                 elif head is not None and record.lsn > head.lsn and record.generation == head.generation:
@@ -367,6 +370,8 @@ class HomeImage:
         except (Corrupt, Unavailable) as error:
             self.guessed.update(self.heads)
             self.found("journal", error.what if isinstance(error, Corrupt) else str(error))
+        if not is_told:
+            self.guessed.update(self.heads)
 
     def _follow(self, journal: CommitJournal) -> int:
         """Where it ends."""

@@ -149,6 +149,21 @@ def record_bytes(head: bytes, limit: int) -> int:
     return size if magic == _RECORD_MAGIC and RECORD_HEAD_BYTES <= size <= limit else 0
 
 
+class RecordHead(NamedTuple):
+    """What the head of a record says, which nothing vouches for."""
+
+    position: int
+    link: int
+    flushed: int
+
+
+def record_head(head: bytes, limit: int) -> RecordHead | None:
+    """None if no record begins with `head`."""
+    if not record_bytes(head, limit):
+        return None
+    return RecordHead(*_RECORD.unpack_from(head, _SUM.size)[2:5])
+
+
 def lost_record(head: bytes, position: int, end: int) -> LostRecord:
     """What the head of the record at `position` says of it; no record reaches beyond `end`."""
     size = record_bytes(head, end - position)

@@ -11,8 +11,8 @@ its sync point again where that is known, or is left out, and comes in by its na
 rescued one. Each of that is a `Fate`; what is nowhere is named by LSN and pages.
 
 Order, and crash windows (each a fault point): the new store is built beside the old one, then the old one is renamed to
-`store.damaged-N`, then the new one to `store`. A rebuild that was cut, or that the disk refused to go on with, before the second is done
-again from the start; between the two it is finished by the next. Nothing that was set aside is ever removed.
+`store.damaged-N`, then the new one to `store`. A rebuild that came to an end before the first is done again from the
+start; between the two it is finished by the next. Nothing that was set aside is ever removed.
 
 Nobody may have the home open. Who opens it in the moment before the old store is set aside is noticed right after:
 then it is put back.

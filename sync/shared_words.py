@@ -2,8 +2,9 @@
 (`store/shared`).
 
 Each word is 8 bytes, aligned, and read and written whole. None of it is needed after the last process has gone: whoever
-opens a home that nobody else has open makes the words anew, from the journal and the local store. They change within
-LMDB's write lock; `PUBLISHED` is read without it.
+opens a home that nobody else has open makes the words anew, from the journal and the local store. If that one didn't
+close it, the words tell how much must be there still. They change within LMDB's write lock; `PUBLISHED` is read without
+it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,18 @@ def shared_words(data: Path) -> memoryview:
         return memoryview(mmap.mmap(fd, _BYTES)).cast("Q")
     finally:
         os.close(fd)
+
+
+def published_before(data: Path) -> int:
+    """How far the journal was published by processes that have died since the machine was booted; 0 where no word says
+    so.
+    """
+    try:
+        with data.with_name("shared").open("rb") as file:
+            words = memoryview(file.read(8 * _WORDS)).cast("Q")
+    except (OSError, TypeError):
+        return 0
+    return words[PUBLISHED] if len(words) == _WORDS and words[IDENTITY] == identity_of(data) else 0
 
 
 def identity_of(data: Path) -> int:

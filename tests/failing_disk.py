@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +25,25 @@ def failing_disk(place: Path) -> Generator[tuple[Path, Path]]:
         yield directory, control
 
 
-def fail(control: Path, code: int, *of: str, chance: float = 1, below: int | None = None) -> None:
-    """From now on, of writes only those that begin before the offset `below`; `control.unlink()` ends it."""
+def fail(
+    control: Path,
+    code: int,
+    *of: str,
+    chance: float = 1,
+    below: int | None = None,
+    after: int = 0,
+    times: int | None = None,
+) -> None:
+    """From now on, of writes only those that begin before the offset `below`; `control.unlink()` ends it. So many of them
+    are let through first (`after`), and so many refused (`times`).
+    """
     beside = control.with_name(f"{control.name}.new")
-    beside.write_text(json.dumps({"chance": chance, "of": of, "errno": code, "below": below}))
+    refused_file(control).unlink(missing_ok=True)
+    told = {"chance": chance, "of": of, "errno": code, "below": below, "after": after, "times": times}
+    beside.write_text(json.dumps(told | {"token": uuid.uuid4().hex}))
     beside.replace(control)
+
+
+def refused_file(control: Path) -> Path:
+    """Which is there once anything was refused since the last `fail`."""
+    return control.with_name("refused")

@@ -15,7 +15,7 @@ from typing import Any
 import pyfuse3
 from bench.passthrough import Passthrough, serve
 
-from .failing_disk import FLUSH, NAME, SOCKET, WRITE
+from .failing_disk import FLUSH, NAME, SOCKET, WRITE, refused_file
 
 SHARED = "-shm"
 """SQLite's memory that processes share, which is a file only so that it can be mapped: what the kernel can't write of
@@ -28,14 +28,22 @@ class FailingPassthrough(Passthrough):
         super().__init__(folder)
         self._control = control
         self._dice = random.Random(1)
+        self._token, self._let_through, self._refused = "", 0, 0
 
     def _may(self, kind: str, offset: int = 0) -> None:
         try:
             told = json.loads(self._control.read_bytes())
         except FileNotFoundError:
             return
-        is_meant = kind in told["of"] and (told["below"] is None or offset < told["below"])
-        if is_meant and self._dice.random() < told["chance"]:
+        if kind not in told["of"] or (told["below"] is not None and offset >= told["below"]):
+            return
+        if self._token != told["token"]:
+            self._token, self._let_through, self._refused = told["token"], 0, 0
+        if self._let_through < told["after"]:
+            self._let_through += 1
+        elif self._refused != told["times"] and self._dice.random() < told["chance"]:
+            self._refused += 1
+            refused_file(self._control).touch()
             raise pyfuse3.FUSEError(told["errno"])
 
     async def write(self, fh: Any, off: int, buf: bytes) -> int:

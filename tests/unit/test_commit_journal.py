@@ -21,9 +21,11 @@ from budwood.sync import commit_journal
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.journal_format import BLOCK_BYTES, FIRST_RECORD, unpack_header
-from budwood.sync.shared_words import DURABLE
+from budwood.sync.rebuild import rebuild
+from budwood.sync.shared_words import DURABLE, IDENTITY, identity_of, shared_words
 from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.tables import BEFORE_JOURNAL, FORMAT_VERSION, Format
+from budwood.sync.verify import verify
 from budwood.sync.volume import Volume
 from budwood.volume import faults
 from budwood.volume.errors import Corrupt, Full, Unavailable
@@ -95,6 +97,8 @@ write(volume, {2: b"c"})
 """
 THIRD, FOURTH = FIRST_RECORD + 5 * BLOCK_BYTES, FIRST_RECORD + 7 * BLOCK_BYTES
 """Where their records lie: a commit of two pages takes three blocks."""
+LAST = FOURTH // BLOCK_BYTES + 1
+"""The last block of the fourth."""
 
 
 def test_a_small_commit_is_a_record_and_lmdb_is_left_alone(home: Path, volume: Volume) -> None:
@@ -223,7 +227,9 @@ def journal_of(home: Path) -> bytearray:
 
 
 def rewritten(home: Path, data: bytes | bytearray) -> None:
+    """As a power loss may leave it: nothing is known of what was published before."""
     (home / "store" / "journal").write_bytes(data)
+    (home / "store" / "shared").unlink()
 
 
 def found_in(home: Path) -> list[bytes]:
@@ -263,6 +269,36 @@ def test_a_hole_in_what_was_flushed_is_damage(home: Path) -> None:
     rewritten(home, data)
     with pytest.raises(Corrupt, match=r"store/journal.*durable are gone"):
         found_in(home)
+
+
+@pytest.mark.parametrize("is_rebooted", [False, True], ids=["this boot", "a later one"])
+def test_damage_of_any_block_is_told_or_makes_no_difference(home: Path, tmp_path: Path, is_rebooted: bool) -> None:
+    """Of the last ones nobody knows, after a power loss."""
+    killed(COMMITS.replace("})", "}, Durability.DURABLE)"), home)
+    data = journal_of(home)
+    for first, count in [(block, count) for count in (1, 2, 3) for block in range(LAST + 1)]:
+        case = tmp_path / f"case-{first}-{count}"
+        shutil.copytree(home, case)
+        damaged = data.copy()
+        damaged[first * BLOCK_BYTES : (first + count) * BLOCK_BYTES] = bytes(count * BLOCK_BYTES)
+        rewritten(case, damaged)
+        if not is_rebooted:
+            shutil.copy(home / "store" / "shared", case / "store")
+            words = shared_words(case / "store" / "data.mdb")
+            words[IDENTITY] = identity_of(case / "store" / "data.mdb")
+        if first + count <= 2 and count < 2:
+            assert found_in(case) == [b"a", b"c"], "one of the headers"
+            mended = unpack_header(bytes(journal_of(case)[BLOCK_BYTES:FIRST_RECORD]))
+            assert mended is not None, "the one in force, which its first record tells"
+        elif is_rebooted and first + count >= LAST:
+            assert found_in(case) == ([b"a", b"b"] if first >= LAST - 1 else [b"a", b"a"])
+        else:
+            with pytest.raises(Corrupt, match=r"store/journal.* it is the journal of this home, and "):
+                found_in(case)
+            assert verify(case, modes=False).findings
+            (fate,) = rebuild(case).fates
+            assert fate.outcome != "whole", (first, count)
+            assert verify(case, modes=False).findings == ()
 
 
 @pytest.mark.parametrize("what", ["gone", "empty", "another home's", "newer"])

@@ -302,7 +302,7 @@ class CommitJournal:
         return unpack_record(header.salt, position, data[:size]) if len(data) >= size else None
 
     def _check_lost(self, header: JournalHeader, end: int) -> None:
-        """Raises Corrupt if a record behind `end` says that what is missing there had been flushed: a whole one; or any,
+        """Raises Corrupt if a record behind `end` says that what is missing there had been flushed: a whole one; and any,
         where a header is missing, under which it may have been written.
         """
         whole = any(record.flushed > end for record in self._standing(header, end))

@@ -356,8 +356,8 @@ class HomeImage:
                 journal.close()
 
     def _read_behind(self, journal: CommitJournal, end: int) -> None:
-        """What was acknowledged is gone from there. The commits that stand behind tell by their LSNs whose it was, or the
-        heads of the lost ones; else it may have been any volume's.
+        """What was acknowledged is gone from there. The commits that stand behind tell by their LSNs whose it was, or
+        the heads of the lost ones; else it may have been any volume's.
         """
         is_told = False
         try:

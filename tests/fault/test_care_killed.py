@@ -116,6 +116,14 @@ def test_a_rebuild_that_is_cut_is_finished_or_done_again(place: Place, point: st
     assert found.remote == [*rows, "after"]
 
 
+def test_a_rebuild_is_not_built_on_what_another_one_left(place: Place) -> None:
+    place.execute("create table ledger(entry)", name="other", home="home/rebuilt")
+    damage_a_page(place.home())
+    rebuild(place.home())
+    with place.edge() as edge:
+        assert [row["name"] for row in edge.ls()] == ["ledger"]
+
+
 def test_what_opens_a_home_between_the_renames_makes_nothing_that_lasts(place: Place) -> None:
     damage_a_page(place.home())
     cut("rebuild: old store set aside, new one not in place", WORK, "rebuild", place.home(), place.store)

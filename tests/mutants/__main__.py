@@ -77,6 +77,7 @@ def run_tests(tests: tuple[str, ...], folder: Path) -> Ran:
         "PYTHONPATH": str(folder),
         "HYPOTHESIS_PROFILE": "mutant",
         "TEST_INTERRUPTED": "yes",
+        "REFUSALS": "1",
         "BUDWOOD_TEST_LIMIT_SECONDS": str(LIMIT_SECONDS / 5),
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]

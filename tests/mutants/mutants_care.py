@@ -8,6 +8,7 @@ from .mutant import Mutant
 
 CARE: Final = ("tests/integration/test_care.py",)
 KILLED: Final = ("tests/fault/test_care_killed.py",)
+REFUSED: Final = "tests/fault/test_each_refusal.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -44,6 +45,49 @@ MUTANTS: Final = (
         "    if aside is not None:\n        # Cut between",
         "    if aside is not None and False:\n        # Cut between",
         KILLED,
+    ),
+    Mutant(
+        "care: a rebuild that is done begins again from where it ended",
+        "sync/rebuild.py",
+        'return aside if is_set_aside and (built / "store").exists() else None',
+        "return aside if is_set_aside else None",
+        (REFUSED, "-k", "make_anew"),
+    ),
+    Mutant(
+        "care: a rebuild is built on what another one left",
+        "sync/rebuild.py",
+        "    if built.exists():\n        # Nothing is built on what was left there.\n        shutil.rmtree(built)\n",
+        "",
+        (*KILLED, "-k", "another_one_left"),
+    ),
+    Mutant(
+        "care: a marker that can't be written keeps a home from being opened",
+        "sync/migration.py",
+        "    with suppress(OSError):\n        try:\n            with open(open_private",
+        "    with suppress(KeyError):\n        try:\n            with open(open_private",
+        (REFUSED, "-k", "begin"),
+    ),
+    Mutant(
+        "care: a home stays open when its copy can't be taken away",
+        "sync/compaction.py",
+        "        with suppress(OSError):\n            os.unlink(copy)\n",
+        "        with suppress(FileNotFoundError):\n            os.unlink(copy)\n",
+        (REFUSED, "-k", "compact"),
+    ),
+    Mutant(
+        "care: a reset forks in a transaction of its own",
+        "sync/reset.py",
+        "            def also(txn: Txn, after: Head) -> Head:\n                keep(txn)\n",
+        "            snapshot.local.environment.update(keep)\n\n"
+        "            def also(_txn: Txn, after: Head) -> Head:\n",
+        (REFUSED, "-k", "keep"),
+    ),
+    Mutant(
+        "care: a replay forks in a transaction of its own",
+        "sync/rebase.py",
+        "                def also(txn: Txn, after: Head) -> Head:\n                    keep(txn)\n",
+        "                local.environment.update(keep)\n\n                def also(txn: Txn, after: Head) -> Head:\n",
+        (REFUSED, "-k", "replayed"),
     ),
     Mutant(
         "care: a marker of the format before stays",

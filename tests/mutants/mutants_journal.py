@@ -12,6 +12,56 @@ KILLED: Final = "tests/fault/test_edge_killed.py"
 
 MUTANTS: Final = (
     Mutant(
+        "journal: a header that is lost takes its records along",
+        "sync/commit_journal.py",
+        "        if len(found) == 1 and (newer := self._header_behind(found[0][1])) is not None:\n"
+        "            found.append((found[0][0] ^ 1, newer))\n",
+        "",
+        (JOURNAL, "-k", "any_block"),
+    ),
+    Mutant(
+        "journal: a header that was made out is not written again",
+        "sync/commit_journal.py",
+        "            self._mend_header(header)\n",
+        "            pass\n",
+        (JOURNAL, "-k", "any_block"),
+    ),
+    Mutant(
+        "journal: what was written under a lost header isn't missed",
+        "sync/commit_journal.py",
+        "if whole or (len(self._headers()) < 2 and self._was_flushed_behind(end)):",
+        "if whole:",
+        (JOURNAL, "-k", "any_block and later"),
+    ),
+    Mutant(
+        "journal: a first journal without headers is taken for an empty one",
+        "sync/commit_journal.py",
+        "if header is None and (moved.generation or self._was_flushed_behind(moved.position)):",
+        "if header is None and moved.generation:",
+        (JOURNAL, "-k", "any_block and later"),
+    ),
+    Mutant(
+        "journal: the last commit isn't missed",
+        "sync/commit_journal.py",
+        "if self._was_left and published_before(self._data) > end:",
+        "if False:",
+        (JOURNAL, "-k", "any_block"),
+    ),
+    Mutant(
+        "journal: what is lost with its end is nobody's",
+        "sync/home_image.py",
+        "        if not is_told:\n            self.guessed.update(self.heads)\n",
+        "",
+        (JOURNAL, "-k", "any_block and later"),
+    ),
+    Mutant(
+        "journal: what is lost with all of it is nobody's",
+        "sync/home_image.py",
+        "                else:\n                    self.guessed.update(self.heads)\n",
+        "",
+        (JOURNAL, "-k", "any_block"),
+    ),
+    Mutant(
         "journal: FULL does not flush",
         "sync/commit_journal.py",
         "            if durable:\n                os.fdatasync(self._fd)\n",
@@ -99,8 +149,8 @@ MUTANTS: Final = (
     Mutant(
         "journal: what was durable and is gone passes for a torn tail",
         "sync/commit_journal.py",
-        "        if any(record.flushed > end for record in self._standing(header, end)):\n",
-        "        if any(record.flushed < 0 for record in self._standing(header, end)):\n",
+        "        whole = any(record.flushed > end for record in self._standing(header, end))\n",
+        "        whole = False\n",
         (JOURNAL, "-k", "hole_in_what_was_flushed"),
     ),
     Mutant(

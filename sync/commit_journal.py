@@ -302,8 +302,8 @@ class CommitJournal:
         return unpack_record(header.salt, position, data[:size]) if len(data) >= size else None
 
     def _check_lost(self, header: JournalHeader, end: int) -> None:
-        """Raises Corrupt if a record behind `end` says that what is missing there had been flushed: a whole one; and any,
-        where a header is missing, under which it may have been written.
+        """Raises Corrupt if a record behind `end` says that what is missing there had been flushed. A whole one, or any
+        where a header is missing: it may have been written under that.
         """
         whole = any(record.flushed > end for record in self._standing(header, end))
         if whole or (len(self._headers()) < 2 and self._was_flushed_behind(end)):

@@ -34,8 +34,8 @@ def fail(
     after: int = 0,
     times: int | None = None,
 ) -> None:
-    """From now on, of writes only those that begin before the offset `below`; `control.unlink()` ends it. So many of them
-    are let through first (`after`), and so many refused (`times`).
+    """From now on, of writes only those that begin before the offset `below`; `control.unlink()` ends it. So many
+    of them are let through first (`after`), and so many refused (`times`).
     """
     beside = control.with_name(f"{control.name}.new")
     refused_file(control).unlink(missing_ok=True)

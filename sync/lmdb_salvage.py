@@ -93,7 +93,9 @@ class Salvage(AbstractContextManager["Salvage"]):
                     yield from ((key, value) for key, flags, value in found if flags != TABLE)
 
     def _choose(self) -> tuple[Meta, dict[str, Tree]]:
-        """The newest transaction, or the one before it where the newest leads nowhere: its pages stand."""
+        """The newest transaction, or the one before it where the newest leads nowhere. Only then: what the newest has
+        freed may have been given back to the disk.
+        """
         head = os.pread(self._fd, 2 * PAGE_BYTES, 0)
         if len(head) < 2 * PAGE_BYTES:
             raise Corrupt(f"{HERE} {self.path}", f"it is cut short: {len(head)} bytes")
@@ -103,11 +105,12 @@ class Salvage(AbstractContextManager["Salvage"]):
         if len(metas) == 1:
             self.broken["one of its first two pages is damaged: its last transaction may be missing"] = None
         metas.sort(key=lambda meta: meta.transaction, reverse=True)
-        found = [(meta, self._find_tables(meta)) for meta in metas]
-        best = next((each for each in found if each[1]), found[0])
-        if best is not found[0]:
-            self.broken["its last transaction leads nowhere: it is read as of the one before"] = None
-        return best
+        newest = metas[0], self._find_tables(metas[0])
+        for meta in () if newest[1] else metas[1:]:
+            if tables := self._find_tables(meta):
+                self.broken["its last transaction leads nowhere: it is read as of the one before"] = None
+                return meta, tables
+        return newest
 
     def _find_tables(self, meta: Meta) -> dict[str, Tree]:
         root, found = Tree(*TREE.unpack(meta.main)).root, list[tuple[bytes, int, bytes]]()

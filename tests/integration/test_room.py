@@ -31,6 +31,7 @@ from budwood.sync.namespace import Namespace
 from budwood.sync.recency import open_recency
 from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.tables import Head, SyncLease, VolumeRecord
+from budwood.sync.verify import verify
 from budwood.sync.volume import Volume
 from budwood.vfs import register
 from budwood.volume.byte_sizes import bytes_in
@@ -153,6 +154,17 @@ def test_what_a_view_reads_is_not_given_back(tmp_path: Path) -> None:
         free_room.give_back(edge.environment)
         assert room(edge.environment).on_disk < 17 * MIB
         assert read(volume, 1, 3000) == [0, 0]
+
+
+def test_what_was_given_back_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction before the newest leads to it still."""
+    monkeypatch.setattr(free_room, "SPARED_PAGES", 0)
+    with open_edge(home=tmp_path / "home", remote="") as edge:
+        for name in ("v", "w"):
+            write(edge.create(name, page_size=PAGE), dict.fromkeys(range(1, 3001), b"1."))
+        edge.rm("v", discard=True)
+        free_room.give_back(edge.environment)
+        assert verify(tmp_path / "home").findings == ()
 
 
 def test_a_home_that_another_process_has_open_is_not_replaced(tmp_path: Path) -> None:

@@ -90,6 +90,13 @@ MUTANTS: Final = (
         (REFUSED, "-k", "replayed"),
     ),
     Mutant(
+        "care: what the newest transaction has freed is looked at",
+        "sync/lmdb_salvage.py",
+        "for meta in () if newest[1] else metas[1:]:",
+        "for meta in metas[1:]:",
+        ("tests/integration/test_room.py", "-k", "no_damage"),
+    ),
+    Mutant(
         "care: a marker of the format before stays",
         "sync/lmdb_open.py",
         "    if not read_only and not is_marked(marker, record):\n",

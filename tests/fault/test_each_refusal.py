@@ -19,6 +19,7 @@ import pytest
 
 import budwood
 from budwood.rows.replay import replay
+from budwood.sync import commit_journal
 from budwood.sync.edge import Edge
 from budwood.sync.rebuild import rebuild
 from budwood.sync.verify import verify
@@ -178,7 +179,7 @@ def test_whatever_is_refused_nothing_told_is_lost_and_it_can_be_done_again(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, code: int, times: int | None
 ) -> None:
     for name in ("FIRST_BYTES", "MAX_BYTES", "MAX_COMMIT_BYTES"):
-        monkeypatch.setattr(f"budwood.sync.commit_journal.{name}", getattr(budwood.sync.commit_journal, name))
+        monkeypatch.setattr(commit_journal, name, getattr(commit_journal, name))
     small_journal()
     after = 0
     while refused_at(origin, tmp_path, STEPS[step], code, after, times):

@@ -82,8 +82,12 @@ RESTARTED = faults.point("journal: header written, nothing appended")
 class CommitJournal:
     """One process's hold on it. Threads take turns: by LMDB's write lock, or by the lock of who keeps the tail."""
 
-    def __init__(self, data: Path, home: bytes, *, is_alone: bool, was_left: bool, can_write: bool) -> None:
-        """`is_alone`: nobody else has the home open; `was_left`: and nobody has closed it."""
+    def __init__(
+        self, data: Path, home: bytes, *, is_alone: bool, was_left: bool, can_write: bool, copy: bytes | None = None
+    ) -> None:
+        """`is_alone`: nobody else has the home open; `was_left`: and nobody has closed it. A `copy` of the journal is
+        read instead of the file, and never written; empty where there was none.
+        """
         self.path = data.with_name("journal")
         self._data = data
         self._home = home
@@ -95,7 +99,9 @@ class CommitJournal:
         self.is_shared = False
         """Whether what others append is told by words; else the file itself is looked at each time."""
         self.needs_recovery = True
+        self._is_alone = is_alone
         self._was_left = was_left
+        self._copy = copy
         self._unlooked_bytes = 0
         self._is_cramped = False
         if can_write:
@@ -141,7 +147,7 @@ class CommitJournal:
                 end = record.end
             if self._was_left:
                 self._check_lost(header, end)
-        if self._was_left and published_before(self._data) > end:
+        if self._was_left and self._published_before() > end:
             raise self._damaged(f"commits that were acknowledged are gone from it, at {end}")
         # Where the header is older than what was moved, the newer one was lost, and with it only what is in LMDB.
         if header is not None and self.is_shared:
@@ -166,7 +172,7 @@ class CommitJournal:
                 yield from self._missing(header, end, record.position)
             yield record
             end = record.end
-        yield from self._missing(header, end, published_before(self._data))
+        yield from self._missing(header, end, self._published_before())
 
     def read(self, tail: Tail) -> Iterator[JournalRecord]:
         """The records behind this tail, as far as they are whole."""
@@ -301,6 +307,10 @@ class CommitJournal:
             data += self._pread(size - len(data), at + len(data))
         return unpack_record(header.salt, position, data[:size]) if len(data) >= size else None
 
+    def _published_before(self) -> int:
+        """By those who have died; 0 while anybody goes on."""
+        return published_before(self._data) if self._is_alone else 0
+
     def _check_lost(self, header: JournalHeader, end: int) -> None:
         """Raises Corrupt if a record behind `end` says that what is missing there had been flushed. A whole one, or any
         where a header is missing: it may have been written under that.
@@ -370,6 +380,11 @@ class CommitJournal:
 
     def _open(self) -> bool:
         """False if there is none."""
+        if self._copy is not None:
+            if self._copy:
+                self._fd = os.memfd_create("journal")
+                write_all(self._fd, self._copy, 0)
+            return bool(self._copy)
         try:
             self._fd = os.open(self.path, (os.O_RDWR if self.is_shared else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -26,6 +26,7 @@ from .commit_journal import CommitJournal
 from .environment import opened_here
 from .journal_format import JournalRecord, LostRecord
 from .journal_tail import MovedRecord, Tail
+from .lmdb_errors import system_errors
 from .lmdb_open import MAP_BYTES
 from .lmdb_salvage import Entry, Salvage
 from .rows import AVAILABLE, PREFIX, Rows
@@ -56,6 +57,8 @@ _RECORDS: Final[dict[str, type[object]]] = {
     "places": PlaceRecord,
     "known": KnownRecord,
 }
+_LOOKS: Final = 100
+"""At a home that others write to, until nobody has moved its journal meanwhile. Of a damaged one the last is taken."""
 _META: Final[dict[bytes, type[object]]] = {b"format": Format, b"namespace": NamespaceRecord, b"journal": MovedRecord}
 _TAIL_BYTES: Final = 9
 _VID_BYTES: Final = 16
@@ -106,9 +109,11 @@ class Row(NamedTuple):
 class HomeImage:
     """Of one home, as of one moment; made by `read_home`."""
 
-    def __init__(self, home: Path, salvage: Salvage) -> None:
+    def __init__(self, home: Path, salvage: Salvage, copy: bytes | None) -> None:
+        """The `copy` of its journal is of the same moment; None where nobody has it open."""
         self.home = home
         self.salvage = salvage
+        self._copy = copy
         self.findings: list[Finding] = []
         self.sound: dict[str, list[Entry]] = {}
         """The entries of the small tables whose values hold."""
@@ -340,7 +345,8 @@ class HomeImage:
             return
         data, end = self.salvage.path, 0
         for strict in (False, True):
-            journal = CommitJournal(data, home, is_alone=True, was_left=strict, can_write=False)
+            is_alone = self._copy is None
+            journal = CommitJournal(data, home, is_alone=is_alone, was_left=strict, can_write=False, copy=self._copy)
             try:
                 journal.recover(self.moved)
                 if not strict:
@@ -422,13 +428,33 @@ def read_home(home: Path) -> Generator[HomeImage]:
     data = home / "store" / "data.mdb"
     if not data.is_file():
         raise Unavailable(f"{home} holds no local store: name the home with --home")
-    with held(data), Salvage(data) as salvage:
-        yield HomeImage(home, salvage)
+    for left in reversed(range(_LOOKS)):
+        with held(data) as transaction, Salvage(data) as salvage:
+            copy = None if transaction is None else _journal_of(data)
+            if transaction is None or not left or _is_newest(data, transaction, salvage):
+                yield HomeImage(home, salvage, copy)
+                return
+
+
+def _journal_of(data: Path) -> bytes:
+    with system_errors(f"the journal beside {data} can't be read"), suppress(FileNotFoundError):
+        return data.with_name("journal").read_bytes()
+    return b""
+
+
+def _is_newest(data: Path, transaction: int, salvage: Salvage) -> bool:
+    """What was read is that transaction's, and nothing has been moved into LMDB since: so a journal that was copied
+    before goes on from there.
+    """
+    with Salvage(data) as now:
+        return salvage.transaction == transaction == now.transaction
 
 
 @contextmanager
-def held(data: Path) -> Generator[None]:
-    """No page that the newest transaction sees is used again meanwhile, whoever has the home open."""
+def held(data: Path) -> Generator[int | None]:
+    """No page that the newest transaction sees is used again meanwhile, whoever has the home open: which one that is;
+    None where nobody has.
+    """
     opened = opened_here(data.parent.parent)
     env: lmdb.Environment | None = None
     txn = None
@@ -440,7 +466,7 @@ def held(data: Path) -> Generator[None]:
             env = lmdb.open(str(data.parent), readonly=True, create=False, max_dbs=1, map_size=MAP_BYTES)
             txn = env.begin()
     try:
-        yield
+        yield None if txn is None else txn.id()
     finally:
         if txn is not None:
             txn.abort()

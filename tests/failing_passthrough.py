@@ -17,9 +17,9 @@ from bench.passthrough import Passthrough, serve
 
 from .failing_disk import FLUSH, NAME, SOCKET, WRITE, refused_file
 
-SHARED = ("-shm", "/shared")
-"""Memory that processes share, SQLite's and a home's, which is a file only so that it can be mapped: what the kernel
-can't write of it back stays as it is on a disk, and may be gone here.
+SHARED = ("-shm", "/shared", "/lock.mdb")
+"""Memory that processes share, SQLite's, a home's and LMDB's, which is a file only so that it can be mapped: what the
+kernel can't write of it back stays as it is on a disk, and may be gone here, a lock's state among it.
 """
 
 

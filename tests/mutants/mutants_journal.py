@@ -12,6 +12,13 @@ KILLED: Final = "tests/fault/test_edge_killed.py"
 
 MUTANTS: Final = (
     Mutant(
+        "journal: who verifies takes it of a later moment than LMDB's tables",
+        "sync/home_image.py",
+        "if transaction is None or not left or _is_newest(data, transaction, salvage):",
+        "if True:",
+        (JOURNAL, "-k", "one_moment"),
+    ),
+    Mutant(
         "journal: a header that is lost takes its records along",
         "sync/commit_journal.py",
         "        if len(found) == 1 and (newer := self._header_behind(found[0][1])) is not None:\n"
@@ -43,7 +50,7 @@ MUTANTS: Final = (
     Mutant(
         "journal: the last commit isn't missed",
         "sync/commit_journal.py",
-        "if self._was_left and published_before(self._data) > end:",
+        "if self._was_left and self._published_before() > end:",
         "if False:",
         (JOURNAL, "-k", "any_block"),
     ),

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 import budwood
-from budwood.sync import commit_journal
+from budwood.sync import commit_journal, home_image
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.journal_format import BLOCK_BYTES, FIRST_RECORD, unpack_header
@@ -299,6 +299,27 @@ def test_damage_of_any_block_is_told_or_makes_no_difference(home: Path, tmp_path
             (fate,) = rebuild(case).fates
             assert fate.outcome != "whole", (first, count)
             assert verify(case, modes=False).findings == ()
+
+
+def test_who_verifies_a_home_that_is_written_to_sees_one_moment_of_it(
+    home: Path, edge: Edge, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not LMDB's of one and the journal's of another."""
+    looks, copied = list[Path](), home_image._journal_of  # pyright: ignore[reportPrivateUsage]
+
+    def overtaken(data: Path) -> bytes:
+        looks.append(data)
+        if len(looks) < 3:
+            edge.create(f"w{len(looks)}")
+            for _ in range(8):
+                write(volume, {2: b"later"}, Durability.DURABLE)
+        return copied(data)
+
+    for name in ("FIRST_BYTES", "MAX_BYTES"):
+        monkeypatch.setattr(commit_journal, name, 3 * RECORD)
+    monkeypatch.setattr(home_image, "_journal_of", overtaken)
+    assert verify(home).findings == ()
+    assert len(looks) == 3
 
 
 @pytest.mark.parametrize("what", ["gone", "empty", "another home's", "newer"])

@@ -276,7 +276,8 @@ class Tree:
             self._dated[taken] = taken.mtime
         # A directory that stands is never forgotten: programs that work in it would lose their way to it.
         if taken is not None and taken is not standing and taken.parent is not None:
-            self._stirred.add(taken.parent)
+            if not _was_dated_later(taken.parent, entry):
+                self._stirred.add(taken.parent)
             forget_entry(taken.parent, taken.name)
 
     def _detach(self, node: Node) -> None:
@@ -335,6 +336,12 @@ class Tree:
                 above = directory.parent
                 self._lose(directory)
                 directory = above
+
+
+def _was_dated_later(directory: Directory, made: Entry) -> bool:
+    """Somebody has given the directory a time after this was made in it, and its name came later than that time."""
+    known = directory.stored
+    return known.mtime_ns != known.ctime_ns and made.attributes.ctime_ns <= known.ctime_ns
 
 
 def _is_still(node: Node, entry: Entry) -> bool:

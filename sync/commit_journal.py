@@ -149,9 +149,9 @@ class CommitJournal:
                 self._check_lost(header, end)
         if self._was_left and self._published_before() > end:
             raise self._damaged(f"commits that were acknowledged are gone from it, at {end}")
-        # Where the header is older than what was moved, the newer one was lost, and with it only what is in LMDB.
         if header is not None and self.is_shared:
             self._mend_header(header)
+        # A header that is older than what was moved is followed by one that is lost, and with it what is in LMDB.
         words[GENERATION], words[PUBLISHED], words[FLUSHED], words[ANEW] = generation, end, moved.position, 1
         # LMDB counts on from what is left of it: what was durable under these numbers is another transaction by now.
         words[DURABLE] = 0

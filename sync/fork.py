@@ -54,10 +54,13 @@ def forking(snapshot: LocalSnapshot, new: str | None) -> Generator[Callable[[Txn
         return
     with translated(local.environment.data_path):
         record, pages, commit = _record_of(snapshot, new), *_unpushed(snapshot)
-        with adding_volume(local.environment, record, fork_head(head), pages=pages, commit=lambda: commit) as made:
-            yield made[1]
+        with adding_volume(local.environment, record, fork_head(head), pages=pages, commit=lambda: commit) as (
+            made,
+            add,
+        ):
+            yield add
         FORKED()
-        _copy_held(snapshot, made[0])
+        _copy_held(snapshot, made)
 
 
 def _nothing(_txn: Txn) -> None:

@@ -453,7 +453,7 @@ def _is_newest(data: Path, transaction: int, salvage: Salvage) -> bool:
 @contextmanager
 def held(data: Path) -> Generator[int | None]:
     """No page that the newest transaction sees is used again meanwhile, whoever has the home open: which one that is;
-    None where nobody has.
+    None where nobody has, or LMDB can't hold it.
     """
     opened = opened_here(data.parent.parent)
     env: lmdb.Environment | None = None

@@ -78,6 +78,9 @@ _PIECE_BYTES: Final = 256 * 1024
 _SLOWEST_BYTES_A_SECOND: Final = 32 * 1024
 _TOLD: Final = 0.95
 """Of what is left."""
+_LEAST_SHARE: Final = 1 / 30
+"""Of the time for an answer: who was turned away and has less is told why, as a try might not be answered in time, and
+nobody would know what became of it."""
 _PROBE_TIMES: Final = 20
 """As long as the quickest answer took."""
 _SILENT_SHARE: Final = 0.25
@@ -178,6 +181,7 @@ class Exchange:
     async def _asked_again(self, row: AnyRow, ask: Callable[[], Awaitable[R]]) -> R:
         timing = self.timing
         end = timing.now() + timing.retry_seconds
+        least = timing.read_seconds * _LEAST_SHARE
         pause = timing.first_pause_seconds
         while True:
             try:
@@ -185,14 +189,14 @@ class Exchange:
             except _NotNow as passing:
                 seconds = pause * random.random()
                 if isinstance(passing.error, Overloaded):
-                    over = seconds >= seconds_left(timing.read_seconds)
+                    over = seconds + least >= seconds_left(timing.read_seconds)
                 else:
                     over = (row.changes and passing.sent) or timing.now() + seconds >= end
                 if over:
                     raise passing.error from passing.__cause__
                 turned_away = passing.error if isinstance(passing.error, Overloaded) else None
             await timing.sleep(seconds)
-            if turned_away is not None and not seconds_left(timing.read_seconds):
+            if turned_away is not None and seconds_left(timing.read_seconds) <= least:
                 raise turned_away
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

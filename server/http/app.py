@@ -228,7 +228,7 @@ class _Face:
     async def message(
         self, call: Call[Any, msgspec.Struct], request: Request, patience: CallerPatience
     ) -> msgspec.Struct:
-        async with self.body_room(request).hold() as reservation:
+        async with self.body_room(request).hold(patience_seconds=patience.seconds) as reservation:
             body = await read_body(request, reservation)
             message = decode_message(call.name, request.content, body, call.request)
         patience.begin()
@@ -256,7 +256,7 @@ class _Face:
 
     async def with_pages(self, form: Form, request: Request, patience: CallerPatience) -> msgspec.Struct:
         call = write_pages if form is Form.SEGMENT_IN else commit
-        async with self.body_room(request).hold() as reservation:
+        async with self.body_room(request).hold(patience_seconds=patience.seconds) as reservation:
             body = await read_pages_body(request, reservation)
             patience.begin()
             if len(body) <= SMALL_BYTES:
@@ -265,7 +265,7 @@ class _Face:
                 return await call(self.remote_for(request), request, body)
 
     async def pages(self, request: Request, patience: CallerPatience, send: Send) -> None:
-        async with self.body_room(request).hold() as reservation:
+        async with self.body_room(request).hold(patience_seconds=patience.seconds) as reservation:
             body = await read_body(request, reservation)
             message = decode_message("read_pages", request.content, body, ReadRequest)
         patience.begin()

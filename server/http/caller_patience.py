@@ -2,7 +2,8 @@
 
 It counts from when the body has been read, so that no two clocks are compared. When it is over, the work for that
 caller is cancelled, and with it whatever is being repeated at the store: one deadline holds from end to end. What
-others wait for as well goes on (S4.25).
+others wait for as well goes on (S4.25). A body that waits for memory is waited for as long, from when its head came: so
+the caller is told what is full while he still listens.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class Forwarding:
 
     async def _answer(self, row: Row[Any, Any], request: Request, receive: Receive, reply: _Reply) -> None:
         patience = CallerPatience(request)
-        async with self._body_room(request).hold() as reservation:
+        async with self._body_room(request).hold(patience_seconds=patience.seconds) as reservation:
             read = read_pages_body if row.form in {Form.SEGMENT_IN, Form.PART_IN} else read_body
             body = await read(request, reservation)
             key, now = _key_of(row, request, body), anyio.current_time()

@@ -11,6 +11,7 @@ Whoever has been here longest may always go on. Else bodies that have half arriv
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,10 +54,10 @@ class MemoryBudget:
         self._queue: deque[Reservation] = deque()
         self._changed = anyio.Event()
 
-    def hold(self, amount_bytes: int = 0) -> Reservation:
+    def hold(self, amount_bytes: int = 0, *, patience_seconds: float = math.inf) -> Reservation:
         """Reserve so many bytes, until the context ends. Entering it raises Overloaded after `room_seconds` without
-        them."""
-        return Reservation(self, amount_bytes)
+        them, or once the caller's patience is over."""
+        return Reservation(self, amount_bytes, anyio.current_time() + patience_seconds)
 
     def enter(self, reservation: Reservation) -> None:
         self._reservations[reservation] = None
@@ -75,7 +76,8 @@ class MemoryBudget:
     async def wait(self, reservation: Reservation, amount_bytes: int) -> None:
         self._queue.append(reservation)
         try:
-            with anyio.move_on_after(self.pace.room_seconds):
+            room = anyio.current_time() + self.pace.room_seconds
+            with anyio.CancelScope(deadline=min(room, reservation.deadline)):
                 while not self.may(reservation, amount_bytes):
                     self._end_one()
                     with anyio.move_on_after(_LOOK_SECONDS):
@@ -112,10 +114,12 @@ BodyRoom: TypeAlias = Callable[[Request], MemoryBudget]
 class Reservation:
     """One caller's part of a budget, while its context lasts."""
 
-    __slots__ = ("_first_bytes", "_idle", "budget", "held_bytes", "idle_since")
+    __slots__ = ("_first_bytes", "_idle", "budget", "deadline", "held_bytes", "idle_since")
 
-    def __init__(self, budget: MemoryBudget, first_bytes: int = 0) -> None:
+    def __init__(self, budget: MemoryBudget, first_bytes: int, deadline: float) -> None:
         self.budget = budget
+        self.deadline = deadline
+        """Until when the caller waits."""
         self.held_bytes = 0
         self._first_bytes = first_bytes
         self.idle_since = 0.0

@@ -15,6 +15,7 @@ from tests.exposed import figure
 from tests.served import Raw, client, serving
 from tests.waits import LIMIT_SECONDS, until
 
+from budwood.remote.exchange import Timing
 from budwood.remote.http import HttpRemote
 from budwood.server.http import app, run_node
 from budwood.server.http.memory_budget import MemoryBudget, Pace, Reservation
@@ -183,11 +184,20 @@ async def test_large_bodies_that_stand_still_keep_no_small_ones_waiting(monkeypa
             assert (await remote.commit(*made)).lsn == 1
 
 
-async def test_where_there_is_no_room_it_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("room_seconds", "caller_seconds"), [(0.5, 5.0), (FOR_EVER, 3.0)], ids=["the node's patience", "the caller's"]
+)
+async def test_where_there_is_no_room_it_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, room_seconds: float, caller_seconds: float
+) -> None:
     monkeypatch.setattr(app, "BODIES_BYTES", 1 << 20)
-    pace = Pace(idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=0.5)
+    pace = Pace(idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=room_seconds)
     vid = VolumeId.new()
-    async with serving(MemoryStore(), pace=pace) as address, client(address) as remote, Raw(address) as raw:
+    async with AsyncExitStack() as stack:
+        address = await stack.enter_async_context(serving(MemoryStore(), pace=pace))
+        remote = HttpRemote(address, timing=Timing(read_seconds=caller_seconds))
+        stack.push_async_callback(remote.aclose)
+        raw = await stack.enter_async_context(Raw(address))
         await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         await raw.head("commit", 16_000_000, PARTS)
         await raw.send(bytes(3 << 20))

@@ -239,6 +239,13 @@ MUTANTS: Final = (
         (SLOW, "-k", "taken_from_who_idles or one_line"),
     ),
     Mutant(
+        "attack: room is waited for longer than the caller waits",
+        "server/http/memory_budget.py",
+        "deadline=min(room, reservation.deadline)",
+        "deadline=room",
+        (SLOW, "-k", "one_line"),
+    ),
+    Mutant(
         "attack: a reader below the least pace goes on",
         "server/http/memory_budget.py",
         "        if self.scope.cancelled_caught:\n",

@@ -8,7 +8,6 @@ but where --changeset says.
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 import sys
@@ -21,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 from .common_options import Context, Json, argument, flag, option
 from .exit_status import Call
-from .output import Column, count_of, say, write_json, write_table
+from .output import Column, as_json, count_of, say, write_json, write_table
 from .query import shown
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def _by_column(change: RowChange) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _value(value: Any) -> str:
     if isinstance(value, str):
-        value = json.dumps(value, ensure_ascii=False)
+        value = as_json(value)
     text = shown(value)
     return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}… ({len(text):,} characters)"
 
@@ -124,7 +123,7 @@ def _value(value: Any) -> str:
 def _rows_as_json(difference: Difference) -> None:
     start = "["
     for each in chain(map(_schema_object, difference.schema()), map(row_object, difference.rows())):
-        sys.stdout.write(f"{start}{json.dumps(each, ensure_ascii=False)}")
+        sys.stdout.write(f"{start}{as_json(each)}")
         start = ",\n "
     sys.stdout.write("[]\n" if start == "[" else "]\n")
 

@@ -3,7 +3,6 @@ be here."""
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import stat
@@ -18,7 +17,7 @@ import typer
 
 from ..volume.byte_sizes import bytes_of
 from .common_options import Context, Name, flag, option
-from .output import count_of, time_of
+from .output import as_json, count_of, time_of
 from .syncing import on_remote
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _as_json(commit: HeardCommit) -> str:
         "pages": len(commit.changed),
         "client": str(commit.client),
     }
-    return json.dumps(row)
+    return as_json(row)
 
 
 def _note(error: Unavailable) -> None:

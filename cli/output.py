@@ -35,9 +35,14 @@ def say(text: str) -> None:
     print(text)
 
 
+def as_json(value: object) -> str:
+    """Where the output lacks letters (launch.py), in ASCII: what would stand there for one is no JSON."""
+    return json.dumps(value, ensure_ascii=sys.stdout.errors == "backslashreplace")
+
+
 def write_json(rows: Sequence[Mapping[str, object]]) -> None:
     """One array, an object a line."""
-    lines = ",\n ".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    lines = ",\n ".join(map(as_json, rows))
     print(f"[{lines}]")
 
 

@@ -17,7 +17,6 @@ How `sql` writes rows:
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections import deque
@@ -31,7 +30,7 @@ from ..volume.errors import BadInput
 from ..volume.ids import check_utf8
 from .common_options import At, Context, Json, Lsn, Name, argument, option
 from .exit_status import Call
-from .output import Column, count_of, on_terminal, write_table
+from .output import Column, as_json, count_of, on_terminal, write_table
 
 if TYPE_CHECKING:
     import apsw
@@ -174,7 +173,7 @@ def write_json(results: Results) -> None:
     write = sys.stdout.write
     start = "["
     for titles, rows in results:
-        keys = [json.dumps(title, ensure_ascii=False) for title in unique(titles)]
+        keys = [as_json(title) for title in unique(titles)]
         for row in rows:
             members = ", ".join(f"{key}: {_json_of(value)}" for key, value in zip(keys, row, strict=True))
             write(f"{start}{{{members}}}")
@@ -200,7 +199,7 @@ def _json_of(value: Value) -> str:
         return f'"{value.hex().upper()}"'
     if isinstance(value, float) and math.isinf(value):
         return "9e999" if value > 0 else "-9e999"
-    return json.dumps(value, ensure_ascii=False)
+    return as_json(value)
 
 
 def write_lines(results: Results) -> None:

@@ -346,10 +346,17 @@ def test_of_two_processes_that_import_one_name_one_wins(user: Command, file: Pat
 
 def test_a_terminal_that_has_not_every_letter_is_shown_the_others_in_ascii(user: Command) -> None:
     user.ok("create", "Größe")
-    line, environment = [*ENTRY, *user.options, "ls"], {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert r"Gr\xf6\xdfe" in done.stdout
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    def said(*words: str) -> str:
+        line = [*ENTRY, *user.options, *words]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert r"Gr\xf6\xdfe" in said("ls")
+    assert "Größe" in [row["name"] for row in json.loads(said("ls", "--json"))]
+    assert json.loads(said("sql", "v", "SELECT 'ü😀' AS 'ö'", "--json")) == [{"ö": "ü😀"}]
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

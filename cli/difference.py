@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 from .common_options import Context, Json, argument, flag, option
 from .exit_status import Call
-from .output import Column, as_json, count_of, say, write_json, write_table
+from .output import Column, count_of, json_of, say, write_json, write_table
 from .query import shown
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _by_column(change: RowChange) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _value(value: Any) -> str:
     if isinstance(value, str):
-        value = as_json(value)
+        value = json_of(value)
     text = shown(value)
     return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}… ({len(text):,} characters)"
 
@@ -123,7 +123,7 @@ def _value(value: Any) -> str:
 def _rows_as_json(difference: Difference) -> None:
     start = "["
     for each in chain(map(_schema_object, difference.schema()), map(row_object, difference.rows())):
-        sys.stdout.write(f"{start}{as_json(each)}")
+        sys.stdout.write(f"{start}{json_of(each)}")
         start = ",\n "
     sys.stdout.write("[]\n" if start == "[" else "]\n")
 
@@ -133,19 +133,10 @@ def _schema_object(made: SchemaChange) -> dict[str, Any]:
 
 
 def row_object(change: RowChange) -> dict[str, Any]:
-    old, new = ({column: plain(value) for column, value in row.items()} for row in _by_column(change))
-    key = dict(zip(change.key_names, map(plain, change.key), strict=True))
+    old, new = _by_column(change)
+    key = dict(zip(change.key_names, change.key, strict=True))
     rows = {"old": None if change.old is None else old, "new": None if change.new is None else new}
     return {"table": change.table, "change": change.kind, "key": key, **rows}
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex().upper()
-    if isinstance(value, float) and value in {float("inf"), float("-inf")}:
-        # As `budwood sql --json` writes it.
-        return json.loads("9e999" if value > 0 else "-9e999")
-    return value
 
 
 def _write_stat(difference: Difference, *, as_json: bool) -> None:

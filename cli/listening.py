@@ -17,7 +17,7 @@ import typer
 
 from ..volume.byte_sizes import bytes_of
 from .common_options import Context, Name, flag, option
-from .output import as_json, count_of, time_of
+from .output import count_of, json_of, time_of
 from .syncing import on_remote
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _as_json(commit: HeardCommit) -> str:
         "pages": len(commit.changed),
         "client": str(commit.client),
     }
-    return as_json(row)
+    return json_of(row)
 
 
 def _note(error: Unavailable) -> None:

@@ -13,6 +13,7 @@ Everything about progress and errors goes to standard error, so that the output 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,14 +36,25 @@ def say(text: str) -> None:
     print(text)
 
 
-def as_json(value: object) -> str:
-    """Where the output lacks letters (launch.py), in ASCII: what would stand there for one is no JSON."""
-    return json.dumps(value, ensure_ascii=sys.stdout.errors == "backslashreplace")
+def json_of(value: object) -> str:
+    """Of a value of SQLite, too: a blob is its hex digits, an infinity 9e999, which JSON readers take for one. In ASCII
+    where the output lacks letters (launch.py): what would stand there for one is no JSON."""
+    match value:
+        case bytes():
+            return f'"{value.hex().upper()}"'
+        case float() if math.isinf(value):
+            return "9e999" if value > 0 else "-9e999"
+        case Mapping():
+            return f"{{{', '.join(f'{json_of(str(name))}: {json_of(each)}' for name, each in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(json_of, value))}]"
+        case _:
+            return json.dumps(value, ensure_ascii=sys.stdout.errors == "backslashreplace")
 
 
 def write_json(rows: Sequence[Mapping[str, object]]) -> None:
     """One array, an object a line."""
-    lines = ",\n ".join(map(as_json, rows))
+    lines = ",\n ".join(map(json_of, rows))
     print(f"[{lines}]")
 
 

@@ -17,7 +17,6 @@ How `sql` writes rows:
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +29,7 @@ from ..volume.errors import BadInput
 from ..volume.ids import check_utf8
 from .common_options import At, Context, Json, Lsn, Name, argument, option
 from .exit_status import Call
-from .output import Column, as_json, count_of, on_terminal, write_table
+from .output import Column, count_of, json_of, on_terminal, write_table
 
 if TYPE_CHECKING:
     import apsw
@@ -173,9 +172,9 @@ def write_json(results: Results) -> None:
     write = sys.stdout.write
     start = "["
     for titles, rows in results:
-        keys = [as_json(title) for title in unique(titles)]
+        keys = [json_of(title) for title in unique(titles)]
         for row in rows:
-            members = ", ".join(f"{key}: {_json_of(value)}" for key, value in zip(keys, row, strict=True))
+            members = ", ".join(f"{key}: {json_of(value)}" for key, value in zip(keys, row, strict=True))
             write(f"{start}{{{members}}}")
             start = ",\n "
     write("[]\n" if start == "[" else "]\n")
@@ -192,14 +191,6 @@ def unique(titles: Sequence[str]) -> list[str]:
         taken.add(name)
         unique.append(name)
     return unique
-
-
-def _json_of(value: Value) -> str:
-    if isinstance(value, bytes):
-        return f'"{value.hex().upper()}"'
-    if isinstance(value, float) and math.isinf(value):
-        return "9e999" if value > 0 else "-9e999"
-    return as_json(value)
 
 
 def write_lines(results: Results) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from ..volume.errors import BadInput
 from .common_options import Context, Json, Name, flag, option
-from .difference import line_of, plain, row_object
+from .difference import line_of, row_object
 from .exit_status import Call
 from .output import count_of, say, write_json
 
@@ -137,9 +137,6 @@ def _row(row: dict[str, Any] | None) -> str:
 
 
 def _object(report: Report, lsn: str, *, dry_run: bool) -> dict[str, Any]:
-    def row(found: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if found is None else {column: plain(value) for column, value in found.items()}
-
     return {
         "base": report.base,
         "onto": report.onto,
@@ -150,11 +147,11 @@ def _object(report: Report, lsn: str, *, dry_run: bool) -> dict[str, Any]:
         "conflicts": [
             {
                 "table": each.conflict.table,
-                "key": [plain(value) for value in each.conflict.key],
+                "key": each.conflict.key,
                 "reason": each.conflict.reason,
-                "base": row(each.conflict.base),
-                "ours": row(each.conflict.ours),
-                "theirs": row(each.conflict.theirs),
+                "base": each.conflict.base,
+                "ours": each.conflict.ours,
+                "theirs": each.conflict.theirs,
                 "choice": each.choice,
             }
             for each in report.decided

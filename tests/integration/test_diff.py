@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import closing
 from pathlib import Path
 
@@ -93,6 +94,15 @@ def test_as_json_and_as_counts(command: Command, remote: str) -> None:
         {"table": "line", "insert": 2, "delete": 0, "update": 0},
     ]
     assert json.loads(command.ok("diff", "shop@1", "shop@remote", "--json")) == []
+
+
+def test_what_json_has_no_word_for_is_told_as_sql_tells_it(command: Command, remote: str) -> None:
+    run(command, remote, SHOP, PUSH, "DELETE FROM line; INSERT INTO line VALUES (9e999), (-9e999), (x'00ff')")
+    text = command.ok("diff", "shop", "--json")
+    assert "Infinity" not in text
+    rows = json.loads(command.ok("sql", "shop", "SELECT words FROM line ORDER BY rowid", "--json"))
+    assert rows == [{"words": math.inf}, {"words": -math.inf}, {"words": "00FF"}]
+    assert [each["new"] for each in json.loads(text) if each["new"]] == rows
 
 
 def test_a_changeset_makes_the_one_of_the_other(command: Command, remote: str, tmp_path: Path) -> None:

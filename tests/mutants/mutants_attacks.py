@@ -262,7 +262,7 @@ MUTANTS: Final = (
     Mutant(
         "attack: a large write has its place while its body comes",
         "server/http/app.py",
-        "        async with self.body_room(request).hold() as reservation:\n"
+        "        async with self.body_room(request).hold(patience_seconds=patience.seconds) as reservation:\n"
         "            body = await read_pages_body(request, reservation)\n",
         "        async with self.writes, self.body_room(request).hold() as reservation:\n"
         "            body = await read_pages_body(request, reservation)\n",

@@ -46,11 +46,6 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return "directory"
         return "link" if stat.S_ISLNK(self.mode) else "file"
 
-    @property
-    def says_empty(self) -> bool:
-        """Of a file that was said to have no content; of a name without attributes nothing was said."""
-        return self.kind == "file" and not self.size and self != Attributes()
-
     def to_wire(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in _OWN}
         return {**self.other, **{name: value for name, value in own.items() if value != _OWN[name].default}}

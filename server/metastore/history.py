@@ -352,11 +352,6 @@ class History:
             return folding.at(lsn)
         return _settled(folding, self._range_of(lsn).at(lsn))
 
-    def find_here(self, client: bytes, token: bytes) -> Landed | None:
-        """The commit with this token, if it is among those in memory."""
-        here = (landed for own in reversed(self.ranges) for landed in own.here())
-        return next((landed for landed in here if landed.token == token and landed.client == client), None)
-
     def length_at(self, lsn: int) -> int:
         """In bytes; `lsn` may be the start. Raises Forgotten."""
         if self.folding is not None and self.start < lsn <= self.folding.lsn:

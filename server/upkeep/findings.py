@@ -103,9 +103,6 @@ class Findings:
             self._keys.add(finding.key)
             self._told.found(finding)
 
-    def tell_error(self, error: Corrupt, spoils: Iterable[Span] = (), *, stops: str = "") -> None:
-        self.tell(Wrong(error.key, [error.what], list(spoils), stops))
-
 
 def words_of(key: str, error: BudwoodError) -> str:
     """What an error says of the object `key`, without its name."""

@@ -11,7 +11,6 @@ that hold them all, with at most as many bytes in each as an entry takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -154,9 +153,3 @@ class _Batches:
             self._bytes += entry.size
         else:
             self._any, self._newest_ms, self._bytes = True, entry.header.time, entry.size
-
-
-def rates_of(days: Iterable[Creates], covered_days: float) -> tuple[float, float]:
-    """Commits and creates, a day."""
-    every = list(days)
-    return sum(each.commits for each in every) / covered_days, sum(each.all for each in every) / covered_days

@@ -26,8 +26,6 @@ from .world import World
 WIDTH: Final = 6
 """Pages."""
 TRIES: Final = 4
-REFUSED: Final = ("doesn't go back", "a commit's floor")
-"""What may be wrong with a commit when it comes to be judged that nothing was wrong with when it was made."""
 SOURCES: Final = ("orders", "clicks")
 
 

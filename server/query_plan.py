@@ -93,7 +93,7 @@ class QueryPlanner:
         if not view.length:
             return QueryPages(snapshot=view, pages=encode_pages(PageSet()))
         run = _Run(node, [view], LIMITS)
-        await anyio.to_thread.run_sync(run.query, request.sql, limiter=self._thread)
+        await anyio.to_thread.run_sync(run.run_through, request.sql, limiter=self._thread)
         return QueryPages(snapshot=view, pages=encode_pages(run.sources[0].touched))
 
     async def rows(self, node: Remote, view: SnapshotInfo, sql: str, values: Values = (), *, most: int) -> Rows:
@@ -137,9 +137,13 @@ class _Run:
         self._failure: BaseException | None = None
         """What SQLite was stopped for: it would wrap it."""
 
-    def query(self, sql: str, values: Values = (), most: int = 0) -> Rows:
-        """The first rows; with `most` 0 it is run to its end, and none is kept."""
+    def query(self, sql: str, values: Values, most: int) -> Rows:
+        """The first rows."""
         return self.work(lambda _: None, lambda connection, _: first_rows(connection, sql, values, most))
+
+    def run_through(self, sql: str) -> None:
+        """To its end."""
+        self.work(lambda _: None, lambda connection, _: _run_through(connection, sql))
 
     def work(self, look: Callable[[apsw.Connection], T], ask: Ask[T, U]) -> U:
         """`look` is before what is asked is confined to SELECT."""
@@ -164,7 +168,7 @@ class _Run:
         except BaseException as error:
             if self._failure is not None:
                 raise self._failure from None
-            if isinstance(error, apsw.Error):
+            if isinstance(error, apsw.Error | UnicodeError):
                 raise BadInput(f"that query can't be run here: {error}") from None
             raise
         if self._failure is not None:
@@ -254,18 +258,59 @@ def _authorized(action: int, _: str | None, function: str | None, *__: str | Non
     return apsw.SQLITE_DENY
 
 
-def first_rows(connection: apsw.Connection, sql: str, values: Values = (), most: int = 0) -> Rows:
-    """As far as `most`; with 0 the query is run to its end, and none is kept."""
+def _run_through(connection: apsw.Connection, sql: str) -> None:
+    rows = connection.execute(sql, can_cache=False)
+    while True:
+        try:
+            next(rows)
+        except StopIteration:
+            return
+        except UnicodeDecodeError:
+            # SQLite takes any bytes for a text. They were read, and are nobody's business here.
+            continue
+
+
+def first_rows(connection: apsw.Connection, sql: str, values: Values, most: int) -> Rows:
+    """Of one SELECT, as far as `most`. Where a text isn't valid in the database's encoding, it is shown with \\x.. for
+    each byte that isn't."""
+    try:
+        return _first_rows(connection, sql, values, most)
+    except UnicodeDecodeError:
+        columns = tuple(str(each[0]) for each in connection.execute(sql, values, can_cache=False).get_description())
+        as_bytes = _first_rows(connection, _as_bytes(sql, len(columns)), values, most)
+        codec = _CODECS[connection.execute("SELECT CAST('a' AS BLOB)").get]
+        return as_bytes._replace(columns=columns, rows=[_texts(row, codec) for row in as_bytes.rows])
+
+
+def _first_rows(connection: apsw.Connection, sql: str, values: Values, most: int) -> Rows:
     cursor = connection.execute(sql, values, can_cache=False)
     rows: list[tuple[Value, ...]] = []
     columns: tuple[str, ...] = ()
     for row in cursor:
         columns = columns or tuple(str(each[0]) for each in cursor.get_description())
-        if most and len(rows) == most:
+        if len(rows) == most:
             return Rows(columns, rows, is_all=False)
-        if most:
-            rows.append(row)
+        rows.append(row)
     return Rows(columns, rows, is_all=True)
+
+
+_CODECS: Final[dict[object, str]] = {b"a": "utf-8", b"a\0": "utf-16-le", b"\0a": "utf-16-be"}
+"""By what an "a" is in the database."""
+
+
+def _as_bytes(sql: str, width: int) -> str:
+    """The same rows: whether each value is a text, and the value, of a text its bytes."""
+    names = [f"c{place}" for place in range(width)]
+    values = (f"typeof({name}) = 'text', iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})" for name in names)
+    return f"WITH r({', '.join(names)}) AS ({sql}) SELECT {', '.join(values)} FROM r"
+
+
+def _texts(row: Sequence[Value], codec: str) -> tuple[Value, ...]:
+    pairs = zip(row[::2], row[1::2], strict=True)
+    return tuple(
+        value.decode(codec, "backslashreplace") if is_text and isinstance(value, bytes) else value
+        for is_text, value in pairs
+    )
 
 
 class _SnapshotVFS(apsw.VFS):

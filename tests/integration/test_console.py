@@ -191,6 +191,31 @@ def test_rows_that_changed_between_two_lsns(url: str) -> None:
     assert MARKUP in many
 
 
+@pytest.mark.parametrize(
+    ("encoding", "invalid", "shown"),
+    [
+        ("UTF-8", "61ff", r"a\xff"),
+        ("UTF-16le", "610000d8", r"a\x00\xd8"),
+        ("UTF-16be", "0061d800", r"a\xd8\x00"),
+    ],
+)
+def test_a_text_that_is_none_is_shown_byte_by_byte(tmp_path: Path, encoding: str, invalid: str, shown: str) -> None:
+    """SQLite takes any bytes for one, and so do programs that know of no encodings."""
+    with (
+        serving(tmp_path / "store") as url,
+        open_edge(home=tmp_path / "home", remote=url) as edge,
+        closing(budwood.connect("odd", home=tmp_path / "home", remote=url)) as db,
+    ):
+        db.execute(f"PRAGMA encoding = '{encoding}'; CREATE TABLE t(a, b)")
+        db.execute(f"INSERT INTO t VALUES ('Größe', x'{invalid}'), (CAST(x'{invalid}' AS TEXT), 1.5), (NULL, 'last')")
+        edge.volume("odd").push()
+        db.execute(f"UPDATE t SET a = CAST(x'{invalid}' AS TEXT) WHERE b = 'last'")
+        edge.volume("odd").push()
+        rows = " ".join(text_of(url, "/ui/tables?name=odd&lsn=1&table=t").split())
+        assert f"Größe blob of {len(invalid) // 2} bytes {shown} 1.5 NULL last" in rows
+        assert f"updated NULL {shown}" in " ".join(text_of(url, "/ui/changes?name=odd&lsn=2").split())
+
+
 def test_changes_that_can_t_be_shown(url: str) -> None:
     assert "the other way round" in text_of(url, "/ui/changes?name=changing&after=2&lsn=1", 400)
     assert "has no LSN 9" in text_of(url, "/ui/changes?name=changing&lsn=9", 404)

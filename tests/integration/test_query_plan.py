@@ -106,6 +106,18 @@ def test_what_takes_too_much_or_does_more_than_read_is_refused_and_the_node_live
     assert len(touched(remote, SOME)) > 4
 
 
+def test_a_text_that_is_none_is_read_like_any(url: str, tmp_path: Path) -> None:
+    with closing(budwood.connect("odd", home=tmp_path / "odd", remote=url)) as db:
+        db.execute(
+            "CREATE TABLE t(a); INSERT INTO t VALUES (CAST(x'ff' AS TEXT)), (zeroblob(20000)), (CAST(x'fe' AS TEXT))"
+        )
+        db.execute("PRAGMA budwood_push").fetchall()
+    with budwood.open(home=tmp_path / "cold", remote=url) as edge:
+        volume = edge.volume("odd")
+        assert volume.fetch_query("SELECT * FROM t") > 5
+        assert volume.fetch_query("SELECT * FROM t") == 0
+
+
 def test_an_older_node_says_so_in_words(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch, PLAN_QUERY)
     with budwood.open(home=tmp_path / "cold", remote=url) as edge:

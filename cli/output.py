@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
+
+_INVALID: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ def say(text: str) -> None:
 
 def json_of(value: object) -> str:
     """Of a value of SQLite, too: a blob is its hex digits, an infinity 9e999, which JSON readers take for one. In ASCII
-    where the output lacks letters (launch.py): what would stand there for one is no JSON."""
+    where the output lacks letters (launch.py): what would stand there for one is no JSON. So is a text that isn't
+    valid, whose bytes are lone surrogates (sqlite/record.py)."""
     match value:
         case bytes():
             return f'"{value.hex().upper()}"'
@@ -49,7 +53,9 @@ def json_of(value: object) -> str:
         case list() | tuple():
             return f"[{', '.join(map(json_of, value))}]"
         case _:
-            return json.dumps(value, ensure_ascii=sys.stdout.errors == "backslashreplace")
+            lacks_letters = sys.stdout.errors == "backslashreplace"
+            is_invalid = isinstance(value, str) and _INVALID.search(value) is not None
+            return json.dumps(value, ensure_ascii=lacks_letters or is_invalid)
 
 
 def write_json(rows: Sequence[Mapping[str, object]]) -> None:

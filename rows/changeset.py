@@ -23,6 +23,7 @@ from itertools import groupby
 
 import apsw
 
+from ..sqlite.invalid_text import as_parameter
 from ..sqlite.names import folded
 from .columns import exactly
 from .row_changes import RowChange, Values
@@ -77,6 +78,8 @@ def _write_table(
         rows.write(write)
     except _NoPlace as error:
         return f"table {name} {error}: its rows are left out"
+    except UnicodeEncodeError:
+        return f"table {name} has a text that isn't valid in the database's encoding: its rows are left out"
     except apsw.SQLError as error:
         return f"table {name} can't be made anew, so its rows are left out: {error}"
     finally:
@@ -110,9 +113,8 @@ class _Scratch:
             if db.column_metadata("main", self._table.name, part.column)[1].upper() != part.collation.upper():
                 raise _NoPlace(f"is told apart by another collation than its column {part.column}")
         db.execute(f"CREATE TABLE later.come({self._waiting}); CREATE TABLE later.respelled({self._waiting})")
-        was = f"INSERT INTO main.{quoted(self._table.name)}({self._columns}) VALUES ({self._places})"
-        comes = f"INSERT INTO later.come VALUES ({self._places})"
-        respelled = f"INSERT INTO later.respelled VALUES ({self._places})"
+        was = f"INSERT INTO main.{quoted(self._table.name)}({self._columns})"
+        comes, respelled = "INSERT INTO later.come", "INSERT INTO later.respelled"
         with db:
             for change in changes:
                 if change.old is not None and change.old_columns != self._table.columns:
@@ -120,10 +122,18 @@ class _Scratch:
                 if not all(row is None or self._is_keyed(row) for row in (change.old, change.new)):
                     unkeyed += 1
                     continue
-                for sql, row in ((was, change.old), (respelled if self._is_respelled(change) else comes, change.new)):
+                for into, row in ((was, change.old), (respelled if self._is_respelled(change) else comes, change.new)):
                     if row is not None:
-                        db.execute(sql, (change.rowid, *row) if self._by_rowid else row)
+                        self._insert(into, (change.rowid, *row) if self._by_rowid else row)
         return unkeyed
+
+    def _insert(self, into: str, row: Values) -> None:
+        """Raises UnicodeEncodeError on a text of UTF-16 that isn't valid: a changeset's are in UTF-8."""
+        try:
+            self._db.execute(f"{into} VALUES ({self._places})", row)
+        except UnicodeEncodeError:
+            places, values = zip(*map(as_parameter, row), strict=True)
+            self._db.execute(f"{into} VALUES ({', '.join(places)})", values)
 
     def write(self, write: Callable[[bytes], object]) -> None:
         name = quoted(self._table.name)

@@ -31,6 +31,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 import apsw
 
+from ..sqlite.invalid_text import as_parameter
 from ..sqlite.names import folded
 from ..sqlite.record import Value
 from ..sync.change import Change
@@ -239,6 +240,10 @@ class _Replaying:
                 return apsw.SQLITE_CHANGESET_OMIT
             try:
                 return self._decide(reason, change, tables[folded(change.name)])
+            except UnicodeDecodeError:
+                words = f"a row of table {change.name} that was changed on either side has a text that isn't valid"
+                self._failed = Diverged(f"{words} in the database's encoding, and can't be told: {_WAY_OUT}")
+                return apsw.SQLITE_CHANGESET_ABORT
             except Exception as error:
                 self._failed = error
                 return apsw.SQLITE_CHANGESET_ABORT
@@ -252,9 +257,9 @@ class _Replaying:
         db.execute(_DEFERRED)
         for table, row, rowid in self._again:
             columns = ", ".join(map(quoted, table.columns))
-            places = ", ".join("?" * len(row))
+            places, values = zip(*map(as_parameter, row), strict=True)
             try:
-                db.execute(f"INSERT INTO {quoted(table.name)}({columns}) VALUES ({places})", row)
+                db.execute(f"INSERT INTO {quoted(table.name)}({columns}) VALUES ({', '.join(places)})", values)
             except apsw.ConstraintError as error:
                 raise Diverged(f"a row of table {table.name} has no room on the remote ({error}): {_WAY_OUT}") from None
             if rowid is not None:

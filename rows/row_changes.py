@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias, TypeGuard
 
 import apsw
 
+from ..sqlite.invalid_text import as_bytes, decoded
 from ..sqlite.names import folded
-from ..sqlite.record import Value
+from ..sqlite.record import Value, lenient
 from ..volume.errors import BadInput, Unsupported
 from ..volume.pageset import PageSet, rescaled
 from .candidates import Candidates, Compared, Key, all_pages_that_differ
@@ -142,13 +144,25 @@ class _Rows:
         return next((_split(row) for row in self._run(sql, bindings)), None)
 
     def _run(self, sql: str, bindings: Key) -> Iterator[Values]:
+        came = 0
         try:
-            yield from self.view.connection.execute(sql, bindings)
-        except UnicodeError as error:
-            raise BadInput(f"table {self.table.name} has a text that is no text in its encoding: {error}") from error
+            for row in self.view.connection.execute(sql, bindings):
+                yield row
+                came += 1
+        except UnicodeDecodeError:
+            yield from islice(self._run_over_bytes(sql, bindings), came, None)
+        except UnicodeEncodeError as error:
+            words = f"table {self.table.name} has a key that is a text and isn't valid in the database's encoding"
+            raise BadInput(f"{words}, by which no row can be asked for") from error
         except apsw.SQLError as error:
             # A collation, or a function, that is a program's own.
             raise Unsupported(f"rows of table {self.table.name} can't be asked for: {error}") from error
+
+    def _run_over_bytes(self, sql: str, bindings: Key) -> Iterator[Values]:
+        """Texts that aren't valid come as record.py gives them."""
+        codec = self.view.header.codec
+        for row in self.view.connection.execute(as_bytes(sql, 1 + (len(self.table.columns) or 1)), bindings):
+            yield decoded(row, codec, lenient(codec))
 
 
 def _split(row: Values) -> Found:

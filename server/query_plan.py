@@ -33,6 +33,7 @@ import anyio.from_thread
 import anyio.to_thread
 import apsw
 
+from ..sqlite.invalid_text import as_bytes, decoded
 from ..sqlite.record import Value
 from ..volume.calls import SNAPSHOT, PlanRequest, QueryPages, SnapshotRequest
 from ..volume.errors import BadInput, Locked
@@ -277,9 +278,9 @@ def first_rows(connection: apsw.Connection, sql: str, values: Values, most: int)
         return _first_rows(connection, sql, values, most)
     except UnicodeDecodeError:
         columns = tuple(str(each[0]) for each in connection.execute(sql, values, can_cache=False).get_description())
-        as_bytes = _first_rows(connection, _as_bytes(sql, len(columns)), values, most)
+        found = _first_rows(connection, as_bytes(sql, len(columns)), values, most)
         codec = _CODECS[connection.execute("SELECT CAST('a' AS BLOB)").get]
-        return as_bytes._replace(columns=columns, rows=[_texts(row, codec) for row in as_bytes.rows])
+        return Rows(columns, [decoded(row, codec, "backslashreplace") for row in found.rows], found.is_all)
 
 
 def _first_rows(connection: apsw.Connection, sql: str, values: Values, most: int) -> Rows:
@@ -296,21 +297,6 @@ def _first_rows(connection: apsw.Connection, sql: str, values: Values, most: int
 
 _CODECS: Final[dict[object, str]] = {b"a": "utf-8", b"a\0": "utf-16-le", b"\0a": "utf-16-be"}
 """By what an "a" is in the database."""
-
-
-def _as_bytes(sql: str, width: int) -> str:
-    """The same rows: whether each value is a text, and the value, of a text its bytes."""
-    names = [f"c{place}" for place in range(width)]
-    values = (f"typeof({name}) = 'text', iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})" for name in names)
-    return f"WITH r({', '.join(names)}) AS ({sql}) SELECT {', '.join(values)} FROM r"
-
-
-def _texts(row: Sequence[Value], codec: str) -> tuple[Value, ...]:
-    pairs = zip(row[::2], row[1::2], strict=True)
-    return tuple(
-        value.decode(codec, "backslashreplace") if is_text and isinstance(value, bytes) else value
-        for is_text, value in pairs
-    )
 
 
 class _SnapshotVFS(apsw.VFS):

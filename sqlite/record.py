@@ -92,6 +92,11 @@ def _value(serial: int, raw: bytes, codec: str, key: str) -> Value:
 
 def _text(raw: bytes, codec: str, key: str) -> str:
     try:
-        return raw.decode(codec, "surrogateescape" if codec == "utf-8" else "surrogatepass")
+        return raw.decode(codec, lenient(codec))
     except UnicodeDecodeError as error:
         raise Corrupt(key, f"a text of {len(raw)} bytes is no {codec}") from error
+
+
+def lenient(codec: str) -> str:
+    """The name of what bytes.decode does with a text that isn't valid, so that it is kept."""
+    return "surrogateescape" if codec == "utf-8" else "surrogatepass"

@@ -105,6 +105,14 @@ def test_what_json_has_no_word_for_is_told_as_sql_tells_it(command: Command, rem
     assert [each["new"] for each in json.loads(text) if each["new"]] == rows
 
 
+def test_a_text_that_is_none_is_told_as_json_can(command: Command, remote: str) -> None:
+    run(command, remote, "CREATE TABLE t(a); INSERT INTO t VALUES (CAST(x'61ff' AS TEXT)), ('é')", PUSH)
+    run(command, remote, "UPDATE t SET a = 'mended' WHERE rowid = 1")
+    assert command.ok("diff", "shop") == 'table t\n  ~ 1  a: "a\\udcff" -> "mended"\n'
+    (told,) = json.loads(command.ok("diff", "shop", "--json"))
+    assert told["old"]["a"].encode(errors="surrogateescape") == b"a\xff"
+
+
 def test_a_changeset_makes_the_one_of_the_other(command: Command, remote: str, tmp_path: Path) -> None:
     run(command, remote, SHOP, PUSH, LATER.replace("CREATE INDEX item_n ON item(n);", ""))
     file = tmp_path / "changes"

@@ -239,6 +239,44 @@ def test_what_can_not_be_replayed_is_refused_in_a_line_and_nothing_is_lost(homes
         assert (two.execute("SELECT * FROM t").fetchall(), volume.status(count=False)["lsn"]) == before
 
 
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le"])
+def test_a_text_that_is_none_is_replayed_or_refused_in_words(homes: Homes, encoding: str) -> None:
+    """A changeset has none of UTF-16, and what it says of a conflict is text."""
+    schema = f"""
+    PRAGMA encoding = '{encoding}'; CREATE TABLE t(id INTEGER PRIMARY KEY, v);
+    INSERT INTO t VALUES (1, CAST(x'ff' AS TEXT)), (2, 'b'), (3, CAST(x'00d8' AS TEXT))
+    """
+    ours = "UPDATE t SET v = CAST(x'61fe' AS TEXT) WHERE id = 1; INSERT INTO t VALUES (4, CAST(x'61ff' AS TEXT))"
+    with (
+        diverged(homes, schema, "UPDATE t SET v = 'theirs' WHERE id = 2", ours) as (one, two),
+        homes.volume() as volume,
+    ):
+        assert replay(volume, "abort").applied == 2
+        rows = two.execute("SELECT id, hex(CAST(v AS BLOB)) FROM t WHERE id <> 2 ORDER BY id").fetchall()
+        assert rows == [(1, "61FE"), (3, "00D8"), (4, "61FF")]
+        assert two.execute("SELECT v FROM t WHERE id = 2").fetchall() == [("theirs",)]
+        two.execute("PRAGMA budwood_push")
+        one.execute("PRAGMA budwood_pull")
+        changed = "UPDATE t SET v = CAST(x'{}' AS TEXT) WHERE id = 3"
+        one.execute(changed.format("00d9"))
+        one.execute("PRAGMA budwood_push")
+        two.execute(changed.format("00da"))
+        before = volume.status(count=False)["lsn"]
+        with pytest.raises((Diverged, BadInput), match="isn't valid") as refused:
+            replay(volume, "ours")
+        assert "\n" not in str(refused.value)
+        assert volume.status(count=False)["lsn"] == before
+        assert two.execute("SELECT hex(CAST(v AS BLOB)) FROM t WHERE id = 3").fetchall() == [("00DA",)]
+
+
+def test_a_text_that_is_none_comes_anew_where_the_remote_has_removed_its_row(homes: Homes) -> None:
+    schema = "CREATE TABLE t(id INTEGER PRIMARY KEY, v); INSERT INTO t VALUES (1, 'a')"
+    ours = "UPDATE t SET v = CAST(x'61ff' AS TEXT)"
+    with diverged(homes, schema, "DELETE FROM t", ours) as (_, two), homes.volume() as volume:
+        assert [each.choice for each in replay(volume, "ours").decided] == ["ours"]
+        assert two.execute("SELECT id, typeof(v), hex(v) FROM t").fetchall() == [(1, "text", "61FF")]
+
+
 def test_rows_that_refer_to_each_other_come_in_any_order_and_an_old_breach_is_nobodys(homes: Homes) -> None:
     schema = """
     CREATE TABLE a(id INTEGER PRIMARY KEY, z REFERENCES z ON DELETE CASCADE); CREATE TABLE z(id TEXT PRIMARY KEY);

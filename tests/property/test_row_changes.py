@@ -58,7 +58,7 @@ steps = st.tuples(
     st.sampled_from(
         [
             *("insert", "insert", "insert", "replace", "update", "delete", "many", "overwrite"),
-            *("vacuum", "column", "anew", "respell", "rename"),
+            *("vacuum", "column", "anew", "respell", "rename", "spoil"),
         ]
     ),
     st.integers(0, len(TABLES) - 1),
@@ -85,6 +85,10 @@ def run(db: apsw.Connection, step: Step) -> None:
                 db.execute(f"{verb} INTO {table}({columns}) VALUES (?, ?)", row)
             case "update":
                 db.execute(f"UPDATE {table} SET {'c' if table == 'pair' else 'a'} = ? WHERE a % 5 = ? % 5", (value, n))
+            case "spoil":
+                # A text of bytes that are none.
+                spoilt = f"{'c' if table == 'pair' else 'a'} = CAST(x'61ff' AS TEXT)"
+                db.execute(f"UPDATE {table} SET {spoilt} WHERE a % 5 = ? % 5", (n,))
             case "delete":
                 db.execute(f"DELETE FROM {table} WHERE a = ? OR a IS ?", (n, value))
             case "many" if table == "number":
@@ -122,11 +126,21 @@ def state(view: View) -> dict[str, dict[tuple[object, ...], dict[str, Value]]]:
         key = KEYS.get(str(table), ())
         rows = found.setdefault(str(table), {})
         rowid = "NULL" if table == "pair" else "rowid"
-        for at, *row in view.connection.execute(f"SELECT {rowid}, {', '.join(columns)} FROM {table}"):
+        for at, *read in view.connection.execute(f"SELECT {rowid}, {as_hex(columns)} FROM {table}"):
+            row = [text_of(value) if isinstance(value, str) else value for value in read]
             named = dict(zip(names, row, strict=True))
             known = tuple(_folded(str(table), column, named[column]) for column in key)
             rows[known if key and None not in known else ("rowid", at)] = named
     return found
+
+
+def as_hex(columns: list[str]) -> str:
+    """As they are, but for texts: any can be read so."""
+    return ", ".join(f"iif(typeof({column}) = 'text', hex({column}), {column})" for column in columns)
+
+
+def text_of(hexadecimal: str) -> str:
+    return bytes.fromhex(hexadecimal).decode(errors="surrogateescape")
 
 
 def _folded(table: str, column: str, value: Value) -> Value:
@@ -209,4 +223,9 @@ def a_changeset_tells_them_too(before: View, after: View, differing: PageSet) ->
 def rows_of(db: apsw.Connection) -> dict[tuple[str, str], list[str]]:
     """By table, and how it is declared."""
     tables = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
-    return {(str(name), str(sql)): sorted(map(repr, db.execute(f"SELECT * FROM {name}"))) for name, sql in tables}
+    found = dict[tuple[str, str], list[str]]()
+    for name, sql in tables:
+        columns = [str(column) for (column,) in db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))]
+        rows = db.execute(f"SELECT {as_hex(columns)} FROM {name}")
+        found[str(name), str(sql)] = sorted(map(repr, rows))
+    return found

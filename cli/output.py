@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 _INVALID: Final = re.compile("[\ud800-\udfff]")
 
@@ -49,9 +49,10 @@ def json_of(value: object) -> str:
         case float() if math.isinf(value):
             return "9e999" if value > 0 else "-9e999"
         case Mapping():
-            return f"{{{', '.join(f'{json_of(str(name))}: {json_of(each)}' for name, each in value.items())}}}"
+            members = cast("Mapping[str, object]", value).items()
+            return f"{{{', '.join(f'{json_of(name)}: {json_of(each)}' for name, each in members)}}}"
         case list() | tuple():
-            return f"[{', '.join(map(json_of, value))}]"
+            return f"[{', '.join(map(json_of, cast('Sequence[object]', value)))}]"
         case _:
             lacks_letters = sys.stdout.errors == "backslashreplace"
             is_invalid = isinstance(value, str) and _INVALID.search(value) is not None

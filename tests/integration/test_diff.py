@@ -109,7 +109,10 @@ def test_a_text_that_is_none_is_told_as_json_can(command: Command, remote: str) 
     run(command, remote, "CREATE TABLE t(a); INSERT INTO t VALUES (CAST(x'61ff' AS TEXT)), ('é')", PUSH)
     run(command, remote, "UPDATE t SET a = 'mended' WHERE rowid = 1")
     assert command.ok("diff", "shop") == 'table t\n  ~ 1  a: "a\\udcff" -> "mended"\n'
-    (told,) = json.loads(command.ok("diff", "shop", "--json"))
+    run(command, remote, "CREATE TABLE u(a); INSERT INTO u VALUES ('first'), (CAST(x'ff' AS TEXT)), ('last')")
+    lines = command.ok("diff", "shop").splitlines()
+    assert lines[lines.index("table u") + 1 :] == ['  + 1  a="first"', r'  + 2  a="\udcff"', '  + 3  a="last"']
+    _, told, *_ = json.loads(command.ok("diff", "shop", "--json"))
     assert told["old"]["a"].encode(errors="surrogateescape") == b"a\xff"
 
 

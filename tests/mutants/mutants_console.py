@@ -21,6 +21,13 @@ MUTANTS: Final = (
         (CONSOLE, "-k", "each_view or rows_of"),
     ),
     Mutant(
+        "console: a text that isn't valid fails the node",
+        "server/query_plan.py",
+        "    except UnicodeDecodeError:\n        columns",
+        "    except UnicodeEncodeError:\n        columns",
+        (CONSOLE, "-k", "is_none"),
+    ),
+    Mutant(
         "console: whoever asks for a page sees it",
         "server/http/access_control.py",
         "or (path.startswith(PAGES) and path not in _OPEN_PAGES)",

@@ -114,6 +114,20 @@ MUTANTS: Final = (
         (CASES,),
     ),
     Mutant(
+        "changeset: a text that isn't valid goes in as its bytes",
+        "sqlite/invalid_text.py",
+        '"CAST(? AS TEXT)", value.encode(',
+        '"?", value.encode(',
+        (REPLAY, "-k", "is_none"),
+    ),
+    Mutant(
+        "rows: those before one with a text that isn't valid come again",
+        "rows/row_changes.py",
+        "came, None)",
+        "0, None)",
+        (DIFF, "-k", "is_none"),
+    ),
+    Mutant(
         "changeset: a key's collation is its column's",
         "rows/changeset.py",
         "[1].upper() != part.collation.upper():",

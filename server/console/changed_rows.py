@@ -8,7 +8,7 @@ changed, knows moved rows, and has no limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -17,6 +17,8 @@ import apsw
 from ...sqlite.record import Value
 from ..query_plan import first_rows
 
+_AT_ONCE: Final = 100
+"""Columns that are compared as one value: a chain of them all may be deeper than an expression may be."""
 _ROWIDS: Final = ("rowid", "_rowid_", "oid")
 _TABLES: Final = (
     "SELECT name, sql FROM {schema}.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
@@ -124,7 +126,8 @@ def _without(name: str, table: _Table, here: str, there: str) -> str:
 
 def _updated(name: str, table: _Table) -> str:
     quoted = _quoted(name)
-    differs = " OR ".join(_differs(column) for column in map(_quoted, table.others))
+    others = table.others
+    differs = " OR ".join(_differ(others[at : at + _AT_ONCE]) for at in range(0, len(others), _AT_ONCE))
     return (
         f"SELECT {_list(table.columns, 'b')}, {_list(table.columns, 'a')} "
         f"FROM main.{quoted} AS a JOIN old.{quoted} AS b ON {_same_key(table)} WHERE {differs}"
@@ -135,9 +138,13 @@ def _same_key(table: _Table) -> str:
     return " AND ".join(f"a.{column} IS b.{column}" for column in map(_quoted, table.key))
 
 
-def _differs(column: str) -> str:
-    exactly = f"a.{column} COLLATE BINARY IS NOT b.{column} COLLATE BINARY"
-    return f"({exactly} OR typeof(a.{column}) <> typeof(b.{column}))"
+def _differ(columns: Sequence[str]) -> str:
+    """Exactly, and by type: 1 is not 1.0, nor 'a' 'A', whatever the columns say."""
+    one, other = (
+        ", ".join(f"{side}.{_quoted(column)} COLLATE BINARY, typeof({side}.{_quoted(column)})" for column in columns)
+        for side in "ab"
+    )
+    return f"({one}) IS NOT ({other})"
 
 
 def _list(columns: tuple[str, ...], of: str = "") -> str:

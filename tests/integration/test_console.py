@@ -191,6 +191,22 @@ def test_rows_that_changed_between_two_lsns(url: str) -> None:
     assert MARKUP in many
 
 
+def test_rows_of_very_many_columns_that_changed(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "store") as url,
+        open_edge(home=tmp_path / "home", remote=url) as edge,
+        closing(budwood.connect("wide", home=tmp_path / "home", remote=url)) as db,
+    ):
+        db.execute(f"CREATE TABLE t(id INTEGER PRIMARY KEY, {', '.join(f'c{n}' for n in range(900))})")
+        db.execute("INSERT INTO t(id, c0, c899) VALUES (1, 'first', 'last'), (2, 'same', 1)")
+        edge.volume("wide").push()
+        db.execute("UPDATE t SET c899 = 'changed' WHERE id = 1; UPDATE t SET c899 = 1.0 WHERE id = 2")
+        edge.volume("wide").push()
+        told = text_of(url, "/ui/changes?name=wide&lsn=2")
+        assert told.count("updated") == 2
+        assert "changed" in told
+
+
 @pytest.mark.parametrize(
     ("encoding", "invalid", "shown"),
     [

@@ -83,6 +83,7 @@ def test_a_whole_scan_is_planned_too(remote: BlockingRemote) -> None:
         ("VACUUM INTO 'file:x?vfs=unix'", "authorization denied"),
         ("SELECT 1; COMMIT", "not authorized"),
         ("SELECT zeroblob(100000000)", "too big"),
+        (f"SELECT 1 -- {'long' * 20_000}", "too big"),
         ("SELECT lacking FROM t", "no such column"),
         ("SELECT ?", "bindings"),
         ("", ""),

@@ -24,7 +24,7 @@ from typing import TypeAlias, TypeGuard
 
 import apsw
 
-from ..sqlite.invalid_text import as_bytes, decoded
+from ..sqlite.invalid_text import decoded, in_hex
 from ..sqlite.names import folded
 from ..sqlite.record import Value, lenient
 from ..volume.errors import BadInput, Unsupported
@@ -144,13 +144,8 @@ class _Rows:
         return next((_split(row) for row in self._run(sql, bindings)), None)
 
     def _run(self, sql: str, bindings: Key) -> Iterator[Values]:
-        came = 0
         try:
-            for row in self.view.connection.execute(sql, bindings):
-                yield row
-                came += 1
-        except UnicodeDecodeError:
-            yield from islice(self._run_over_bytes(sql, bindings), came, None)
+            yield from self._found(sql, bindings)
         except UnicodeEncodeError as error:
             words = f"table {self.table.name} has a key that is a text and isn't valid in the database's encoding"
             raise BadInput(f"{words}, by which no row can be asked for") from error
@@ -158,10 +153,17 @@ class _Rows:
             # A collation, or a function, that is a program's own.
             raise Unsupported(f"rows of table {self.table.name} can't be asked for: {error}") from error
 
-    def _run_over_bytes(self, sql: str, bindings: Key) -> Iterator[Values]:
+    def _found(self, sql: str, bindings: Key) -> Iterator[Values]:
         """Texts that aren't valid come as record.py gives them."""
-        codec = self.view.header.codec
-        for row in self.view.connection.execute(as_bytes(sql, 1 + (len(self.table.columns) or 1)), bindings):
+        came, codec = 0, self.view.header.codec
+        try:
+            for row in self.view.connection.execute(sql, bindings):
+                yield row
+                came += 1
+            return
+        except UnicodeDecodeError:
+            again = self.view.connection.execute(in_hex(sql, 1 + (len(self.table.columns) or 1)), bindings)
+        for row in islice(again, came, None):
             yield decoded(row, codec, lenient(codec))
 
 

@@ -33,7 +33,7 @@ import anyio.from_thread
 import anyio.to_thread
 import apsw
 
-from ..sqlite.invalid_text import as_bytes, decoded
+from ..sqlite.invalid_text import decoded, in_hex
 from ..sqlite.record import Value
 from ..volume.calls import SNAPSHOT, PlanRequest, QueryPages, SnapshotRequest
 from ..volume.errors import BadInput, Locked
@@ -281,7 +281,7 @@ def first_rows(connection: apsw.Connection, sql: str, values: Values, most: int)
         return _first_rows(connection, sql, values, most)
     except UnicodeDecodeError:
         columns = tuple(str(each[0]) for each in connection.execute(sql, values, can_cache=False).get_description())
-        found = _first_rows(connection, as_bytes(sql, len(columns)), values, most)
+        found = _first_rows(connection, in_hex(sql, len(columns)), values, most)
         codec = _CODECS[connection.execute("SELECT CAST('a' AS BLOB)").get]
         return Rows(columns, [decoded(row, codec, "backslashreplace") for row in found.rows], found.is_all)
 

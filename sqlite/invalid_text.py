@@ -1,7 +1,7 @@
 """Invalid text: what SQLite keeps as a text though it isn't valid in the database's encoding. SQLite takes any bytes;
 Python's text has no place for these, so that a row with one can't be asked for as it is.
 
-    as_bytes(sql, width)              # asks for the same rows, with each text as its bytes
+    in_hex(sql, width)                # asks for the same rows, with each text in hex
     decoded(row, codec, errors)       # and makes a row of what comes
     as_parameter(value)               # the way back
 """
@@ -13,23 +13,17 @@ from collections.abc import Sequence
 from .record import Value
 
 
-def as_bytes(sql: str, width: int) -> str:
-    """The rows of one SELECT, of so many columns, in its order: of each value whether it is a text, and the value, of a
-    text its bytes."""
+def in_hex(sql: str, width: int) -> str:
+    """The rows of one SELECT, of so many columns, in its order; of a text its bytes in hex."""
     names = [f"c{place}" for place in range(width)]
-    is_text = [f"typeof({name}) = 'text'" for name in names]
-    either = zip(is_text, names, strict=True)
-    values = (f"{asked}, iif({asked}, CAST({name} AS BLOB), {name})" for asked, name in either)
+    values = (f"iif(typeof({name}) = 'text', hex(CAST({name} AS BLOB)), {name})" for name in names)
     return f"WITH r({', '.join(names)}) AS ({sql}) SELECT {', '.join(values)} FROM r"
 
 
 def decoded(row: Sequence[Value], codec: str, errors: str) -> tuple[Value, ...]:
-    """A row of what `as_bytes` asks for. `codec` is Header.codec, `errors` as of bytes.decode: record.lenient keeps
-    what is invalid, "backslashreplace" shows it."""
-    pairs = zip(row[::2], row[1::2], strict=True)
-    return tuple(
-        value.decode(codec, errors) if was_text and isinstance(value, bytes) else value for was_text, value in pairs
-    )
+    """A row of what `in_hex` asks for. `codec` is Header.codec, `errors` as of bytes.decode: record.lenient keeps what
+    is invalid, "backslashreplace" shows it."""
+    return tuple(bytes.fromhex(value).decode(codec, errors) if isinstance(value, str) else value for value in row)
 
 
 def as_parameter(value: Value) -> tuple[str, Value]:

@@ -253,6 +253,10 @@ class _Replaying:
             apsw.Changeset.apply(data, db, conflict=conflict, flags=apsw.SQLITE_CHANGESETAPPLY_FKNOACTION)
         except apsw.AbortError:
             raise self._failed or Diverged(f"volume {self.name!r} can't be replayed: {_WAY_OUT}") from None
+        except apsw.SQLError as error:
+            # It compares all columns of a row in one expression, which can be too deep for it.
+            words = f"volume {self.name!r} can't be replayed, since SQLite can't apply a changeset to its tables"
+            raise BadInput(f"{words} ({error}): {_WAY_OUT}") from None
         # Applying has ended it, and forgotten what was counted.
         db.execute(_DEFERRED)
         for table, row, rowid in self._again:

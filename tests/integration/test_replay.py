@@ -187,7 +187,14 @@ def test_a_row_that_one_has_removed_and_the_other_changed(homes: Homes, policy: 
         assert rows == ([(2, 7)] if policy == "ours" else [(1, 8)])
 
 
+WIDE = ", ".join(f"c{number}" for number in range(1500))
 REFUSED = {
+    "more columns than SQLite compares": (
+        f"CREATE TABLE t(a PRIMARY KEY, {WIDE}); INSERT INTO t(a) VALUES (1)",
+        "INSERT INTO t(a) VALUES (2)",
+        "UPDATE t SET c1499 = 'x'",
+        "can't apply a changeset",
+    ),
     "altered here": (
         "CREATE TABLE t(a PRIMARY KEY)",
         "INSERT INTO t VALUES (9)",

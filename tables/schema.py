@@ -134,6 +134,11 @@ class Schema:
         found = [entry for entry in self.entries if entry.type in ("table", "view")]
         return [entry.name for entry in found if not entry.name.lower().startswith("sqlite_")]
 
+    def tables(self) -> list[str]:
+        """Those that have rows of their own, virtual tables' among them."""
+        with_rows = {entry.name for entry in self.entries if entry.type == "table" and entry.root}
+        return [name for name in self.names() if name in with_rows]
+
     def entry(self, name: str) -> Entry | None:
         """That of a table or view."""
         return next((e for e in self.entries if e.type in ("table", "view") and same_name(e.name, name)), None)

@@ -181,7 +181,7 @@ def survey(chosen: ChosenVolume, selection: Selection) -> SurveyedVolume:
         schema = read_schema(source, header)
         tables: list[SourceTable] = []
         failed: list[FailedTable] = []
-        for name in selection.tables or schema.names():
+        for name in selection.tables or schema.tables():
             try:
                 relation = read_relation(source, schema, name)
                 listed = any(table.name == relation.name for table in tables)

@@ -409,6 +409,24 @@ def test_what_fails_stops_no_other(spark: SparkSession, edge: Edge, lake: Path) 
     assert mended.rows == 2
 
 
+def test_a_view_of_what_is_gone_and_a_module_that_is_nowhere_are_no_tables(
+    spark: SparkSession, edge: Edge, lake: Path
+) -> None:
+    with closing(budwood.connect("old", home=edge.home, remote=edge.remote)) as db:
+        db.execute("CREATE TABLE t(a); INSERT INTO t VALUES (1)")
+        db.execute("CREATE TABLE gone(a); CREATE VIEW v AS SELECT * FROM gone; DROP TABLE gone")
+        db.execute("CREATE VIRTUAL TABLE words USING fts5(word); PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_schema SET sql = replace(sql, 'fts5', 'nowhere') WHERE name = 'words'")
+    edge.volume("old").push()
+    results = by_table(export("old", to=lake, remote=edge.remote, session=spark))
+    # What the module kept its own in is nobody's by now.
+    assert results.keys() >= {"t", "words_data"}
+    assert not results.keys() & {"v", "words", "gone"}
+    assert (results["t"].action, results["t"].rows) == (Action.WRITTEN, 1)
+    with pytest.raises(Incomplete, match=r"no such table: main\.gone"):
+        export("old", to=lake, tables=["v"], remote=edge.remote, session=spark)
+
+
 def test_a_target_that_was_tampered_with_is_found_by_verify(spark: SparkSession, edge: Edge, lake: Path) -> None:
     export("shop", to=lake, tables=["orders"], remote=edge.remote, session=spark)
     (path,) = (lake / "shop" / "orders").glob("*.parquet")

@@ -28,7 +28,7 @@ from budwood.spark_export.export.run import FORMATS, Format
 from budwood.spark_export.export.table_selection import ChosenVolume, choose
 from budwood.sync.edge import Edge
 from budwood.volume.calls import ADVANCE, PIN, PINS, PinRequest, SinceRequest, VolumeRequest
-from budwood.volume.errors import AlreadyExists, BadInput, Busy, Corrupt, Forgotten, NotFound
+from budwood.volume.errors import AlreadyExists, BadInput, Busy, Corrupt, Forgotten, NotFound, Unsupported
 from budwood.volume.pins import PinState
 from budwood.volume.protocols import Durability
 
@@ -423,7 +423,7 @@ def test_a_view_of_what_is_gone_and_a_module_that_is_nowhere_are_no_tables(
     assert results.keys() >= {"t", "words_data"}
     assert not results.keys() & {"v", "words", "gone"}
     assert (results["t"].action, results["t"].rows) == (Action.WRITTEN, 1)
-    with pytest.raises(Incomplete, match=r"no such table: main\.gone"):
+    with pytest.raises(Unsupported, match=r"no such table: main\.gone"):
         export("old", to=lake, tables=["v"], remote=edge.remote, session=spark)
 
 

@@ -44,7 +44,7 @@ class TableChanges(NamedTuple):
 
     name: str
     words: str
-    """What became of the table itself: "made", "removed", "defined anew", or nothing."""
+    """What became of the table itself: "made", "removed", "defined anew", or nothing; or why nothing is told of it."""
     columns: tuple[str, ...]
     inserted: list[Row]
     updated: list[tuple[Row, Row]]
@@ -71,9 +71,15 @@ def changes(most: int) -> Callable[[apsw.Connection, Schemas], list[TableChanges
 
     def ask(connection: apsw.Connection, schemas: Schemas) -> list[TableChanges]:
         new, old = schemas
-        told = (
-            _of_table(connection, name, new.get(name), old.get(name), most) for name in sorted(new.keys() | old.keys())
-        )
+
+        def of(name: str) -> TableChanges:
+            try:
+                return _of_table(connection, name, new.get(name), old.get(name), most)
+            except apsw.SQLError as error:
+                # It has a function or a collation of some program's.
+                return TableChanges(name, f"can't be compared here: {error}", (), [], [], [], is_all=True)
+
+        told = map(of, sorted(new.keys() | old.keys()))
         return [each for each in told if each.words or each.inserted or each.updated or each.deleted]
 
     return ask

@@ -17,6 +17,7 @@ from budwood.server.console.console import Console
 from budwood.server.console.words import moment_of
 from budwood.server.node import Node
 from budwood.server.upkeep.collector import Stage
+from budwood.sqlite.record import Value
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.testing.commits import commit_of
@@ -189,6 +190,33 @@ def test_rows_that_changed_between_two_lsns(url: str) -> None:
     many = text_of(url, "/ui/changes?name=shop/orders&after=0&lsn=4")
     assert "There are more" in many
     assert MARKUP in many
+
+
+def twice(*values: Value) -> str:
+    return f"{values[0]}{values[0]}"
+
+
+def by_length(one: str, other: str) -> int:
+    return len(one) - len(other)
+
+
+def test_a_table_that_can_not_be_compared_spoils_no_other(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "store") as url,
+        open_edge(home=tmp_path / "home", remote=url) as edge,
+        closing(budwood.connect("own", home=tmp_path / "home", remote=url)) as db,
+    ):
+        db.create_scalar_function("twice", twice, 1, deterministic=True)
+        db.create_collation("by_length", by_length)
+        db.execute("CREATE TABLE a(x TEXT COLLATE by_length PRIMARY KEY, y); CREATE TABLE b(x, y AS (twice(x)))")
+        db.execute("CREATE TABLE c(x); INSERT INTO a VALUES ('one', 1); INSERT INTO b VALUES ('two')")
+        edge.volume("own").push()
+        db.execute("UPDATE a SET y = 2; UPDATE b SET x = 'three'; INSERT INTO c VALUES ('four')")
+        edge.volume("own").push()
+        told = " ".join(text_of(url, "/ui/changes?name=own&lsn=2").split())
+        assert "a can't be compared here: no such collation sequence: by_length" in told
+        assert "b can't be compared here: unknown function: twice()" in told
+        assert "inserted four" in told
 
 
 def test_rows_of_very_many_columns_that_changed(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from budwood.server.console.console import Console
 from budwood.server.console.words import moment_of
 from budwood.server.node import Node
 from budwood.server.upkeep.collector import Stage
-from budwood.sqlite.record import Value
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.testing.commits import commit_of
@@ -192,8 +191,8 @@ def test_rows_that_changed_between_two_lsns(url: str) -> None:
     assert MARKUP in many
 
 
-def twice(*values: Value) -> str:
-    return f"{values[0]}{values[0]}"
+def twice(*values: object) -> str:
+    return 2 * str(values[0])
 
 
 def by_length(one: str, other: str) -> int:

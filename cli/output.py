@@ -50,7 +50,7 @@ def json_of(value: object) -> str:
             return "9e999" if value > 0 else "-9e999"
         case Mapping():
             members = cast("Mapping[str, object]", value).items()
-            return f"{{{', '.join(f'{json_of(name)}: {json_of(each)}' for name, each in members)}}}"
+            return f"{{{', '.join(f'{json_of(str(name))}: {json_of(each)}' for name, each in members)}}}"
         case list() | tuple():
             return f"[{', '.join(map(json_of, cast('Sequence[object]', value)))}]"
         case _:

@@ -240,10 +240,6 @@ class _Replaying:
                 return apsw.SQLITE_CHANGESET_OMIT
             try:
                 return self._decide(reason, change, tables[folded(change.name)])
-            except UnicodeDecodeError:
-                words = f"a row of table {change.name} that was changed on either side has a text that isn't valid"
-                self._failed = Diverged(f"{words} in the database's encoding, and can't be told: {_WAY_OUT}")
-                return apsw.SQLITE_CHANGESET_ABORT
             except Exception as error:
                 self._failed = error
                 return apsw.SQLITE_CHANGESET_ABORT
@@ -270,7 +266,11 @@ class _Replaying:
                 self.report.renumbered.append((table.name, rowid, db.last_insert_rowid()))
 
     def _decide(self, reason: int, change: apsw.TableChange, table: Table) -> int:
-        found = self._conflict(reason, change, table)
+        try:
+            found = self._conflict(reason, change, table)
+        except UnicodeDecodeError:
+            words = f"a row of table {change.name} that was changed on either side has a text that isn't valid"
+            raise Diverged(f"{words} in the database's encoding, and can't be told: {_WAY_OUT}") from None
         if reason == apsw.SQLITE_CHANGESET_CONFLICT and not table.key:
             self._again.append((table, _stored(table, change.new), _rowid_of(change.new)))
             return apsw.SQLITE_CHANGESET_OMIT

@@ -23,7 +23,7 @@ break a foreign key where they come to; a constraint that the remote's rows leav
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -177,7 +177,7 @@ class _Replaying:
             rows = changeset((c for c in changes if folded(c.table) not in dropped), tables)
             if rows.left_out:
                 raise BadInput(f"volume {self.name!r} can't be replayed: {rows.left_out[0]}")
-            return self._apply(theirs, made, rows.data, tables, there)
+            return self._apply(theirs, made, rows.data, tables, here, there)
 
     def _check(
         self, made: list[SchemaChange], changes: list[RowChange], tables: dict[str, Table], before: View, there: View
@@ -204,20 +204,31 @@ class _Replaying:
                 raise Diverged(f"table {own.name} was altered on the remote, and its rows changed here: {_WAY_OUT}")
 
     def _apply(
-        self, theirs: RemoteSnapshot, made: list[SchemaChange], data: bytes, tables: dict[str, Table], there: View
+        self,
+        theirs: RemoteSnapshot,
+        made: list[SchemaChange],
+        data: bytes,
+        tables: dict[str, Table],
+        here: View,
+        there: View,
     ) -> Change | None:
+        changed = {folded(change.table) for change in self.report.changes}
+        # Whoever has written these had them off.
+        self._may_dangle = not _are_foreign_keys_sound(here, [tables[name] for name in changed & tables.keys()])
         known = {(type_, folded(name)): sql for (type_, name), sql in statements_of(there).items()}
         with Draft(self.name, theirs, self.volume.local.environment.spill) as draft:
             db = draft.connection
             db.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-            db.execute("PRAGMA foreign_keys = ON")
+            db.execute(f"PRAGMA foreign_keys = {'OFF' if self._may_dangle else 'ON'}")
             with db:
                 db.execute(_DEFERRED)
                 for each in sorted(made, key=lambda each: (each.new is not None, each.type != "table")):
                     self._run_statement(db, each, known)
                 self._apply_rows(db, data, tables)
                 if self._may_dangle or db.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:
-                    self._check_foreign_keys(db, there)
+                    self._check_foreign_keys(db, tables, here, there)
+                    # What was counted is forgotten: what is left of it stood on a side already.
+                    db.execute("PRAGMA defer_foreign_keys = OFF")
             return draft.change
 
     def _run_statement(self, db: apsw.Connection, made: SchemaChange, known: dict[tuple[str, str], str]) -> None:
@@ -228,7 +239,7 @@ class _Replaying:
         for sql in statements:
             try:
                 db.execute(sql)
-            except apsw.SQLError as error:
+            except (apsw.SQLError, apsw.ConstraintError) as error:
                 raise Diverged(f"{sql!r} can't be run on the remote's newest ({error}): {_WAY_OUT}") from None
             self.report.statements.append(sql)
 
@@ -313,11 +324,27 @@ class _Replaying:
         }.get(reason, "changed")
         return Conflict(table.name, key, words, base, ours, theirs)
 
-    def _check_foreign_keys(self, db: apsw.Connection, there: View) -> None:
+    def _check_foreign_keys(self, db: apsw.Connection, tables: dict[str, Table], here: View, there: View) -> None:
         """SQLite has counted rows that refer to nothing, and now all are looked through. Raises Diverged for one that
-        the remote's newest hasn't got."""
-        for table, rowid, parent, _ in _violations(db) - _violations(there.connection):
+        neither side has got."""
+        ours = _violations(here.connection)
+        for table, rowid, parent, which in _violations(db) - _violations(there.connection):
+            own = tables.get(folded(table))
+            if own is not None and (table, self._rowid_here(db, own, rowid, here), parent, which) in ours:
+                continue
             raise Diverged(f"row {rowid!r} of table {table} would refer to a row of {parent} that is gone: {_WAY_OUT}")
+
+    def _rowid_here(self, db: apsw.Connection, table: Table, rowid: Value, here: View) -> Value:
+        """The rowid that the row has on this side; None for none."""
+        if not table.key:
+            return next((old for name, old, new in self.report.renumbered if (name, new) == (table.name, rowid)), rowid)
+        if table.without_rowid:
+            return None
+        name, key = quoted(table.name), [quoted(column) for column in table.key]
+        values = db.execute(f"SELECT {', '.join(key)} FROM {name} WHERE {table.rowid} = ?", (rowid,)).fetchone()
+        same = " AND ".join(f"{column} IS ?" for column in key)
+        found = here.connection.execute(f"SELECT {table.rowid} FROM {name} WHERE {same}", values).fetchone()
+        return None if found is None else found[0]
 
 
 _DEFERRED: Final = "PRAGMA defer_foreign_keys = ON"
@@ -334,9 +361,32 @@ def _check_writable(view: View) -> None:
         raise BadInput(f"volume {view.name!r} has pages of {size} bytes and its database of {own}: {_WAY_OUT}")
 
 
+def _are_foreign_keys_sound(view: View, tables: Iterable[Table]) -> bool:
+    """Whether each refers to a table, and to a key of it. Otherwise SQLite, while it enforces them, refuses every
+    statement that changes a row of the one or the other table."""
+    db = view.connection
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    db.execute("PRAGMA foreign_keys = ON")
+    try:
+        for table in tables:
+            name = quoted(table.name)
+            db.execute(f"EXPLAIN INSERT INTO {name} DEFAULT VALUES; EXPLAIN DELETE FROM {name}").fetchall()
+    except apsw.SQLError:
+        return False
+    return True
+
+
 def _violations(db: apsw.Connection) -> set[Violation]:
-    rows = db.execute('SELECT "table", rowid, parent, fkid FROM pragma_foreign_key_check')
-    return {(cast("str", table), rowid, cast("str", parent), which) for table, rowid, parent, which in rows}
+    found = set[Violation]()
+    for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+        try:
+            sql = 'SELECT "table", rowid, parent, fkid FROM pragma_foreign_key_check(?)'
+            for table, rowid, parent, which in db.execute(sql, (name,)):
+                found.add((cast("str", table), rowid, cast("str", parent), which))
+        except apsw.SQLError:
+            # What it refers to is no key, so that SQLite can't say of a row whether it refers to one.
+            continue
+    return found
 
 
 def _key_of(change: apsw.TableChange, table: Table) -> Values:

@@ -226,6 +226,12 @@ REFUSED = {
         "INSERT INTO t VALUES (2, 1)",
         "breaks a constraint",
     ),
+    "unique index": (
+        "CREATE TABLE t(a PRIMARY KEY, b); INSERT INTO t VALUES (1, 1)",
+        "INSERT INTO t VALUES (2, 1)",
+        "CREATE UNIQUE INDEX i ON t(b)",
+        "can't be run on the remote's newest",
+    ),
     "foreign key": (
         "CREATE TABLE p(a PRIMARY KEY); CREATE TABLE t(a REFERENCES p); INSERT INTO p VALUES (1)",
         "DELETE FROM p",
@@ -294,6 +300,51 @@ def test_rows_that_refer_to_each_other_come_in_any_order_and_an_old_breach_is_no
         assert replay(volume).applied == 3
         assert two.execute("SELECT id FROM z ORDER BY id").fetchall() == [("mine",), ("old",), ("theirs",)]
         assert two.execute("SELECT count(*) FROM a").fetchall() == [(3,)]
+
+
+P = "CREATE TABLE p(x); INSERT INTO p VALUES (1)"
+UNSOUND = {
+    "no such table": ("CREATE TABLE t(a PRIMARY KEY, b REFERENCES nowhere(id))", "INSERT INTO t VALUES (2, 2)"),
+    "no key": (f"{P}; CREATE TABLE t(a PRIMARY KEY, b REFERENCES p(x))", "INSERT INTO t VALUES (2, 2)"),
+    "no key, by its own": (f"{P}; CREATE TABLE t(a PRIMARY KEY, b REFERENCES p(x))", "DELETE FROM p"),
+    "no such column": (f"{P}; CREATE TABLE t(a PRIMARY KEY, b REFERENCES p(y))", "INSERT INTO t VALUES (2, 2)"),
+    "no such row": (
+        "CREATE TABLE p(x PRIMARY KEY); CREATE TABLE t(a PRIMARY KEY, b REFERENCES p)",
+        "INSERT INTO t VALUES (2, 2)",
+    ),
+    "no such row, deferred": (
+        "CREATE TABLE p(x PRIMARY KEY); CREATE TABLE t(a, b REFERENCES p DEFERRABLE INITIALLY DEFERRED)",
+        "INSERT INTO t VALUES (2, 2)",
+    ),
+    "no such row, without a rowid": (
+        "CREATE TABLE p(x PRIMARY KEY); CREATE TABLE t(a PRIMARY KEY, b REFERENCES p) WITHOUT ROWID",
+        "INSERT INTO t VALUES (2, 2)",
+    ),
+    "no such row, by rowid": (
+        "CREATE TABLE p(x PRIMARY KEY); CREATE TABLE t(a, b REFERENCES p)",
+        "INSERT INTO t VALUES (2, 2)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNSOUND)
+def test_foreign_keys_that_nobody_has_enforced_are_not_enforced_now(homes: Homes, case: str) -> None:
+    """SQLite doesn't unless told, so there are databases in which they say nothing."""
+    schema, ours = UNSOUND[case]
+    with diverged(homes, schema, "INSERT INTO t VALUES (1, 1)", ours) as (_, two), homes.volume() as volume:
+        assert replay(volume, "abort").applied == 1
+        rows = two.execute("SELECT a FROM t ORDER BY a").fetchall()
+        assert rows == ([(1,), (2,)] if "INSERT" in ours else [(1,)])
+        assert two.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_row_that_would_come_to_refer_to_nothing_is_told_beside_others_that_do(homes: Homes) -> None:
+    schema = "CREATE TABLE p(x PRIMARY KEY); CREATE TABLE t(a PRIMARY KEY, b REFERENCES p); INSERT INTO p VALUES (5)"
+    theirs = "DELETE FROM p; INSERT INTO t VALUES (1, 1)"
+    ours = "INSERT INTO t VALUES (2, 2), (3, 5), (4, 4)"
+    words = "row 3 of table t would refer to a row of p that is gone"
+    with diverged(homes, schema, theirs, ours), homes.volume() as volume, pytest.raises(Diverged, match=words):
+        replay(volume, "abort")
 
 
 def test_tables_and_indexes_that_came_here_come_along(homes: Homes) -> None:

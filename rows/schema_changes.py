@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .view import View
+from .view import View, valid_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ def schema_changes(before: View, after: View) -> list[SchemaChange]:
 
 
 def statements_of(view: View) -> dict[tuple[str, str], str]:
-    """By type and name, what has made each thing of the schema that has a statement."""
-    rows = view.connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    return {(str(type_), str(name)): str(sql) for type_, name, sql in rows}
+    """By type and name, what has made each thing of the schema that has a statement. Raises Unsupported."""
+    with valid_schema():
+        rows = view.connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+        return {(str(type_), str(name)): str(sql) for type_, name, sql in rows}

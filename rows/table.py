@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..sqlite.names import folded
 from ..volume.errors import Unsupported
-from .view import View, quoted
+from .view import View, quoted, valid_schema
 
 
 class Column(NamedTuple):
@@ -63,13 +63,11 @@ class Table:
 
 def tables_of(view: View) -> dict[str, Table]:
     """All that have a tree of their own, by their folded names. Virtual tables have none: what they keep lies in
-    shadow tables, which are among these."""
-    db = view.connection
-    rows = db.execute(
-        "SELECT name, rootpage, sql FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name"
-    )
-    found = [(str(name), int(str(root)), str(sql or "")) for name, root, sql in rows]
-    return {folded(name): _table(view, name, root, sql) for name, root, sql in found}
+    shadow tables, which are among these. Raises Unsupported."""
+    sql = "SELECT name, rootpage, sql FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name"
+    with valid_schema():
+        found = [(str(name), int(str(root)), str(made or "")) for name, root, made in view.connection.execute(sql)]
+        return {folded(name): _table(view, name, root, made) for name, root, made in found}
 
 
 def _table(view: View, name: str, root: int, sql: str) -> Table:

@@ -7,13 +7,14 @@ many at once where it is known beforehand which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count, islice
 from typing import Final, TypeAlias
 
 from ..sqlite.header import HEADER_SIZE, Header, is_sqlite, parse_header
 from ..vfs.system import Opened, Request, VolumeVFS
-from ..volume.errors import BadInput, ReadOnly
+from ..volume.errors import BadInput, ReadOnly, Unsupported
 from ..volume.pageset import PageSet, page_count, rescaled
 from ..volume.protocols import Row, Snapshot, Writer
 
@@ -104,6 +105,15 @@ class View:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def valid_schema() -> Generator[None]:
+    """Raises Unsupported where a name or a statement of a database's schema isn't text in its encoding."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise Unsupported(f"the database's schema has a name or a statement that is no text: {error}") from error
 
 
 class OneSnapshot:

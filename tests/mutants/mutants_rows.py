@@ -114,6 +114,27 @@ MUTANTS: Final = (
         (CASES,),
     ),
     Mutant(
+        "replay: keys that refer to no table are enforced",
+        "rows/replay.py",
+        "PRAGMA foreign_keys = {'OFF' if self._may_dangle else 'ON'}",
+        "PRAGMA foreign_keys = {'ON' if self._may_dangle else 'ON'}",
+        (REPLAY, "-k", "nobody_has_enforced"),
+    ),
+    Mutant(
+        "replay: a row that refers to nothing is known by its rowid",
+        "rows/replay.py",
+        "self._rowid_here(db, own, rowid, here)",
+        "rowid",
+        (REPLAY, "-k", "refer_to_nothing"),
+    ),
+    Mutant(
+        "replay: what refers to nothing here already is told",
+        "rows/replay.py",
+        "parent, which) in ours:",
+        "parent, which) in ours and not own.name:",
+        (REPLAY, "-k", "nobody_has_enforced"),
+    ),
+    Mutant(
         "changeset: a text that isn't valid goes in as its bytes",
         "sqlite/invalid_text.py",
         '"CAST(? AS TEXT)", value.encode(',

@@ -13,6 +13,9 @@ class LiteSnapshot:
 
     __slots__ = ("_has_moved", "ahead", "identity", "length", "page_size", "source", "view")
 
+    history = 0
+    """A remote discards none."""
+
     def __init__(self, source: Source, view: SnapshotInfo, has_moved: Callable[[SnapshotInfo], bool]) -> None:
         self.source = source
         self.view = view

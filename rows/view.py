@@ -183,6 +183,10 @@ class _Held:
         return self._snapshot.identity
 
     @property
+    def history(self) -> int:
+        return self._snapshot.history
+
+    @property
     def label(self) -> str:
         return self._snapshot.label
 

@@ -21,6 +21,7 @@ from contextlib import closing
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from ..sqlite.shown_cookie import counted_on
 from ..volume import faults
 from ..volume.calls import LOCATE, LocateRequest
 from ..volume.errors import BadInput, Conflict, Diverged, Unavailable
@@ -172,9 +173,10 @@ def _commit(volume: Restorable, head: Head, wanted: SnapshotInfo, fetched: Dirty
         now = volume.local.peek()
         if (now.lsn, now.generation) != (head.lsn, head.generation):
             raise Conflict(f"volume {volume.name!r} was changed by someone else meanwhile: restore once more")
+        before = writer.read(1) if now.length and 1 in fetched.pages else b""
         writer.truncate(wanted.length)
         for page, data in fetched.items():
-            writer.write(page, data)
+            writer.write(page, counted_on(data, before) if page == 1 else data)
         # Behind the last page's write, which counts as a whole one.
         writer.truncate(wanted.length)
         made = writer.commit(Durability.DURABLE)

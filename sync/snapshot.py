@@ -84,6 +84,10 @@ class HeadView:
         return self.head.lsn
 
     @property
+    def history(self) -> int:
+        return self.head.generation
+
+    @property
     def label(self) -> str:
         return self.head.label
 

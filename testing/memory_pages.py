@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from bisect import bisect_right
 from collections.abc import Mapping
 
 from ..volume.errors import BadInput, Busy, Conflict, NotFound, ReadOnly
@@ -29,6 +30,8 @@ class MemoryVolume:
         self.lengths = [0]
         self.durabilities: list[Durability] = []
         """What each commit was asked for, oldest first."""
+        self.replaced: list[int] = []
+        """The LSNs from which another history goes on."""
         self._versions: dict[int, list[tuple[int, bytes]]] = {}
         self._lock = threading.Lock()
         self._writer: weakref.ref[MemoryWriter] | None = None
@@ -62,6 +65,7 @@ class MemoryVolume:
         """The next LSN holds exactly these pages."""
         with self._lock:
             self.page_size = check_page_size(page_size)
+            self.replaced.append(self.head + 1)
             self._append({**dict.fromkeys(self._versions, zeros(page_size)), **pages}, length)
 
     def content(self, lsn: int | None = None) -> tuple[dict[int, bytes], int]:
@@ -102,12 +106,13 @@ class MemoryVolume:
 
 
 class MemorySnapshot:
-    __slots__ = ("_released", "_volume", "ahead", "fixed", "identity", "length")
+    __slots__ = ("_released", "_volume", "ahead", "fixed", "history", "identity", "length")
 
     def __init__(self, volume: MemoryVolume, lsn: int, *, fixed: bool) -> None:
         self._volume = volume
         self._released = False
         self.identity = lsn
+        self.history = bisect_right(volume.replaced, lsn)
         self.length = volume.lengths[lsn]
         self.fixed = fixed
         self.ahead = dict[int, bytes]()

@@ -16,7 +16,8 @@ commit the cache holds what nobody committed, and after a write that was rolled 
 mind that it wrote: `shift` jumps, so that no snapshot to come shows it. Page 1 is handed to the writer at the
 commit, and only if more than its counters changed: a commit of one row is then one page, here and on the wire. When
 it is stored, its counter counts on from the stored page's. What a commit compares it with is looked up once, and then
-is what the last commit left.
+is what the last commit left. Where local commits were discarded, another schema cookie is shown
+(sqlite/shown_cookie.py).
 
 **Synchronous commits** are the remote's first (`Writer.confirm`): at SQLITE_FCNTL_SYNC, by which SQLite ends its first
 phase. It has written everything by then, and has its journal still: what is refused there is rolled back like any
@@ -52,6 +53,7 @@ from typing import Final
 import apsw
 
 from ..sqlite.header import hide, is_sqlite, only_counters_differ, show
+from ..sqlite.shown_cookie import ShownCookie
 from ..volume.errors import BadInput, BudwoodError, Busy, UsageError
 from ..volume.page import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from ..volume.protocols import Pages, Snapshot, Writer
@@ -104,6 +106,7 @@ class VolumeFile:
         "_confirmed",
         "_confirmed_page1",
         "_connection",
+        "_cookie",
         "_dirty",
         "_fixed",
         "_length",
@@ -157,6 +160,7 @@ class VolumeFile:
         self._refused: BudwoodError | None = None
         self._dirty = False
         self._shift = 0
+        self._cookie = ShownCookie()
         self._adopt(pages.snapshot())
         if not fixed:
             self._view.release()
@@ -230,7 +234,7 @@ class VolumeFile:
             return self._read(page)
         if self._page1 is not None:
             return self._page1
-        return show(self._read(1), self._counter)
+        return show(self._cookie.show(self._read(1)), self._counter)
 
     @property
     def _counter(self) -> int:
@@ -283,6 +287,7 @@ class VolumeFile:
         before.close()
 
     def _adopt(self, view: Snapshot) -> None:
+        self._cookie.follow(view.history)
         read, ahead, length = view.read, view.ahead, view.length
         page_size = view.page_size if length else self._pages.page_size or DEFAULT_PAGE_SIZE
         # All or nothing: see above.

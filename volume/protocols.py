@@ -88,6 +88,12 @@ class Snapshot(Protocol):
         ...
 
     @property
+    def history(self) -> int:
+        """Another where commits were discarded that earlier snapshots were of: what was counted in the volume need not
+        have counted on."""
+        ...
+
+    @property
     def ahead(self) -> dict[int, bytes]:
         """Pages that a read would give: whoever takes one out need not call `read`. It stays the same dictionary."""
         ...

@@ -19,6 +19,7 @@ from typing import Final, Protocol, TypeVar
 import trio
 
 from ...sqlite.header import MAGIC, show
+from ...sqlite.shown_cookie import ShownCookie
 from ...sync.overlay import Overlay
 from ...sync.remote_snapshot import View
 from ...sync.snapshot import LocalSnapshot, Misses
@@ -71,7 +72,19 @@ class Handle:
 
 
 class Image:
-    __slots__ = ("_at", "_counter_floor", "_length", "_shown", "busy", "overlay", "seen", "services", "view", "volume")
+    __slots__ = (
+        "_at",
+        "_cookie",
+        "_counter_floor",
+        "_length",
+        "_shown",
+        "busy",
+        "overlay",
+        "seen",
+        "services",
+        "view",
+        "volume",
+    )
 
     def __init__(self, services: ImageServices, length: int, head: Head | None = None) -> None:
         """`head`: of a volume that is here, and that is so long."""
@@ -89,6 +102,7 @@ class Image:
         """(LSN, generation) that this length is of, as far as it is known."""
         self._shown = -1
         self._counter_floor = -1
+        self._cookie = ShownCookie()
 
     @property
     def known_volume(self) -> Volume:
@@ -199,6 +213,9 @@ class Image:
         """Page 1 (and what follows it) of a database as programs shall see it."""
         if data[:16] != MAGIC:
             return data
+        if self.view is not None:
+            self._cookie.follow(self.view.history)
+            data = self._cookie.show(data, committed=self.overlay is None)
         if self.services.read_only:
             # Where nothing can be written there is no -shm either: a database in WAL mode is shown as one that isn't.
             data = show(data[:100] + bytes(412), int.from_bytes(data[_COUNTER]))[:100] + data[100:]

@@ -462,6 +462,7 @@ class VolumeFile:
         self._shift = (known - identity) & _COUNTER_MASK
         if page1 is not None:
             self._version = page1[_VERSION_OFFSET : _VERSION_OFFSET + _VERSION_SIZE]
+            self._cookie.wrote(page1)
         if snapshot is not None:
             before.close()
 

@@ -296,8 +296,10 @@ class Image:
             size = sqlite_page_size(data) if offset == 0 else None
         return Overlay(view, size or DEFAULT_PAGE_SIZE, self.services.spill)
 
-    def note_counter(self, offset: int, data: bytes) -> None:
-        """Who writes page 1 has seen its counter."""
+    def note_page1(self, offset: int, data: bytes) -> None:
+        """Who writes page 1 has seen its counter, and has its schema's cookie in mind."""
+        if not offset:
+            self._cookie.wrote(data)
         if offset <= _COUNTER.start and offset + len(data) >= _COUNTER.stop:
             at = _COUNTER.start - offset
             self._shown = max(self._shown, int.from_bytes(data[at : at + 4]))

@@ -131,7 +131,7 @@ class Writeback:
             lambda wal: wal.holds(offset, data) or (offset >= image.length and not data.strip(b"\0")),
             first=(offset, data),
         )
-        image.note_counter(offset, data)
+        image.note_page1(offset, data)
 
     async def truncate(self, length: int) -> None:
         image = self._image

@@ -52,15 +52,13 @@ class ShownCookie:
         self._history = history
 
     def show(self, page1: bytes, *, committed: bool = True) -> bytes:
-        """`committed`: it is not what a transaction has written, which may still be dropped."""
+        """What was shown and written stays as it is. `committed`: it is not what a transaction has written by now."""
         if page1[:16] != MAGIC:
             return page1
         stored = int.from_bytes(page1[_COOKIE])
         before = self._shown
         written = before is not None and (stored - before) & _MASK < _FAR
         if committed:
-            if written:
-                self._shift = 0
             root = _root_of(page1)
             if root != self._root and (stored + self._shift) & _MASK == before:
                 self._jump()

@@ -373,6 +373,15 @@ def test_statistics_are_no_conflict_and_numbers_go_on_from_the_greater(homes: Ho
         assert two.execute("SELECT * FROM t ORDER BY id").fetchall() == [(1, 1), (7, 3), (41, 4)]
 
 
+def test_tables_that_sqlite_makes_for_itself_are_left_to_it(homes: Homes) -> None:
+    schema = "CREATE TABLE t(a PRIMARY KEY); CREATE INDEX i ON t(a); INSERT INTO t VALUES (1)"
+    ours = "ANALYZE; CREATE TABLE n(a INTEGER PRIMARY KEY AUTOINCREMENT); INSERT INTO n VALUES (7)"
+    with diverged(homes, schema, "INSERT INTO t VALUES (2)", ours) as (_, two), homes.volume() as volume:
+        assert replay(volume, "abort").applied == 1
+        two.execute("INSERT INTO n VALUES (NULL)")
+        assert two.execute("SELECT a FROM n").fetchall() == [(7,), (8,)]
+
+
 def test_only_pages_that_changed_are_read(homes: Homes) -> None:
     """Of a table of some 4,000 pages, of which one row changed on either side: the rows' pages, and the way there. That
     its rows refer to others makes no difference."""

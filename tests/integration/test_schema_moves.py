@@ -64,14 +64,21 @@ def sound(*connections: apsw.Connection) -> None:
     assert len({frozenset(tables(db)) for db in connections}) == 1
 
 
+def reset(volume: Volume) -> None:
+    volume.reset(discard=True)
+
+
+def kept(volume: Volume) -> None:
+    volume.reset(keep_as="kept")
+
+
+def replayed(volume: Volume) -> None:
+    replay(volume, "abort")
+
+
 @pytest.mark.parametrize(
     ("change", "left"),
-    [
-        (lambda volume: volume.reset(discard=True), {"base", "there"}),
-        (lambda volume: volume.reset(keep_as="kept"), {"base", "there"}),
-        (lambda volume: replay(volume, "abort"), {"base", "here", "there"}),
-    ],
-    ids=["reset", "kept", "replay"],
+    [(reset, {"base", "there"}), (kept, {"base", "there"}), (replayed, {"base", "here", "there"})],
 )
 @pytest.mark.parametrize("writes", [False, True])
 def test_what_takes_the_place_of_local_commits(
@@ -113,7 +120,7 @@ def test_a_restore_is_seen_by_who_was_idle_meanwhile(homes: Homes) -> None:
 @needs_fuse
 def test_a_file_that_is_copied_over_a_database_in_a_mount_elsewhere(homes: Homes, tmp_path: Path) -> None:
     """A nightly database, made by the same statements each time: the numbers are the same, too."""
-    files = []
+    files = list[Path]()
     for name, sql in (("one.db", f"{BASE}; {HERE}"), ("two.db", f"{THERE}; {BASE}")):
         files.append(tmp_path / name)
         with closing(apsw.Connection(str(files[-1]))) as db:

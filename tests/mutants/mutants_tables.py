@@ -21,7 +21,37 @@ SPARK_CHAIN: Final = "tests/integration/test_spark_chain.py"
 VFS_FILE: Final = "tests/unit/test_vfs_file.py"
 INTERRUPTED: Final = "tests/fault/test_interrupted.py"
 
+SHOWN: Final = "tests/unit/test_shown_cookie.py"
+
 MUTANTS: Final = (
+    Mutant(
+        "schema: what took the place of local commits is known by its number",
+        "sqlite/shown_cookie.py",
+        "        if self._history not in {None, history}:\n",
+        "        if self._history is not None and history < 0:\n",
+        (SHOWN,),
+    ),
+    Mutant(
+        "schema: what was shown and written is shown as another again",
+        "sqlite/shown_cookie.py",
+        "        shown = stored if written else",
+        "        shown = stored if written and not self._shift else",
+        (SHOWN,),
+    ),
+    Mutant(
+        "schema: a root page is known by its number",
+        "sqlite/shown_cookie.py",
+        "            if root != self._root and",
+        "            if root is None and",
+        (SHOWN,),
+    ),
+    Mutant(
+        "schema: a restore keeps its number",
+        "sqlite/shown_cookie.py",
+        '    return b"".join((page1[:40], ((int.from_bytes(last) + 1) & _MASK).to_bytes(4), page1[44:]))\n',
+        "    return page1\n",
+        (SHOWN,),
+    ),
     Mutant(
         "change counter taken from the page",
         "vfs/file.py",

@@ -152,7 +152,7 @@ class _Replaying:
         self._old: dict[tuple[str, Values], RowChange] = {}
         self._failed: Exception | None = None
         self._may_dangle = False
-        """Whether rows referred to nothing when the changeset was applied."""
+        """Whether rows may refer to nothing by now: foreign keys are off, or some were broken and nothing said."""
 
     def run(self) -> Change | None:
         base_info = self.volume.base(self.mine.head)

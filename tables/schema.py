@@ -135,7 +135,7 @@ class Schema:
         return [entry.name for entry in found if not entry.name.lower().startswith("sqlite_")]
 
     def tables(self) -> list[str]:
-        """Those that have rows of their own, virtual tables' among them."""
+        """Those with a tree of their own: no views, and of virtual tables what these keep their rows in."""
         with_rows = {entry.name for entry in self.entries if entry.type == "table" and entry.root}
         return [name for name in self.names() if name in with_rows]
 

@@ -116,11 +116,13 @@ def test_a_text_that_is_none_is_told_as_json_can(command: Command, remote: str) 
     assert told["old"]["a"].encode(errors="surrogateescape") == b"a\xff"
 
 
-def test_a_schema_with_a_name_that_is_no_text_is_refused_in_a_line(command: Command, remote: str) -> None:
+def test_a_schema_with_a_name_that_is_no_text_is_refused_in_a_line(
+    command: Command, remote: str, tmp_path: Path
+) -> None:
     made = "'CREATE VIEW v' || CAST(x'ff' AS TEXT) || ' AS SELECT 1'"
     row = f"'view', 'v' || CAST(x'ff' AS TEXT), 'v' || CAST(x'ff' AS TEXT), 0, {made}"
     run(command, remote, SHOP, PUSH, f"PRAGMA writable_schema = ON; INSERT INTO sqlite_schema SELECT {row}")
-    for words in ((), ("--json",), ("--stat",), ("--changeset", "out")):
+    for words in ((), ("--json",), ("--stat",), ("--changeset", str(tmp_path / "out"))):
         assert command("diff", "shop", *words).line().startswith("the database's schema has a name")
 
 

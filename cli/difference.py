@@ -155,10 +155,11 @@ def _write_stat(difference: Difference, *, as_json: bool) -> None:
 
 
 def _write_changeset(path: Path, difference: Difference) -> None:
+    # Before anything is written: what it can't read it refuses.
+    made = [_schema_line(each) for each in difference.schema()]
     with written(path) as file:
         left_out = difference.changeset(file.write)
         size = file.tell()
-    made = [_schema_line(each) for each in difference.schema()]
     if made:
         left_out.append(f"the schema: {', '.join(made)}")
     for words in left_out:

@@ -124,6 +124,7 @@ def test_a_schema_with_a_name_that_is_no_text_is_refused_in_a_line(
     run(command, remote, SHOP, PUSH, f"PRAGMA writable_schema = ON; INSERT INTO sqlite_schema SELECT {row}")
     for words in ((), ("--json",), ("--stat",), ("--changeset", str(tmp_path / "out"))):
         assert command("diff", "shop", *words).line().startswith("the database's schema has a name")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_changeset_makes_the_one_of_the_other(command: Command, remote: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from ..volume.user_paths import default_home, expanded
 from .exit_status import Call, Stopped
 from .mounted import Mounted, running, settle
 from .traced import traced
@@ -78,7 +79,7 @@ class Context:
         if home == "":
             raise Call("--home needs a directory")
         return cls(
-            Path(home) if home else None,
+            expanded(home) if home else None,
             remote,
             token,
             cache_bytes,
@@ -89,7 +90,7 @@ class Context:
     def from_environment(cls) -> Context:
         """An empty variable counts as none."""
         home, remote, token = (os.environ.get(f"BUDWOOD_{name}") or None for name in ("HOME", "REMOTE", "TOKEN"))
-        return cls(Path(home) if home else None, remote, token, os.environ.get("BUDWOOD_CACHE_BYTES") or None)
+        return cls(expanded(home) if home else None, remote, token, os.environ.get("BUDWOOD_CACHE_BYTES") or None)
 
     def over(self, under: Context) -> Context:
         """This context, with what it leaves open taken from `under`."""
@@ -132,8 +133,6 @@ class Context:
 
     def real_home(self) -> Path:
         """The home, the default one where none was named; absolute and without links, as mounts know it."""
-        from ..sync.edge import default_home
-
         return Path(os.path.realpath(self.home or default_home()))
 
 

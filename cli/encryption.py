@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import VolumeId, is_pattern
+from ..volume.user_paths import expanded
 from .common_options import Context, Json, argument, flag, option
 from .exit_status import Call
 from .output import count_of, say, write_facts, write_json
@@ -33,7 +33,7 @@ def key(context: Context, file: Annotated[str, argument("FILE", "Where it goes; 
     """Make an encryption key, in a file that its owner alone can read."""
     from ..remote.keyring import write_key
 
-    write_key(Path(file).expanduser())
+    write_key(expanded(file))
     say(f"made {file}: keep a copy elsewhere, since nobody can read without it what it encrypts")
     say(f"volumes are encrypted from their first push on where BUDWOOD_KEY_FILE={file}")
 
@@ -126,8 +126,8 @@ def rekey(
     if (everything and names) or not (everything or names or of_names):
         raise Call("encryption rekey takes names of volumes, or --all; and --names")
     holders = [
-        *(read_key(Path(each).expanduser()) for each in key_files or ()),
-        *(read_passphrase(Path(each).expanduser()) for each in passphrase_files or ()),
+        *(read_key(expanded(each)) for each in key_files or ()),
+        *(read_passphrase(expanded(each)) for each in passphrase_files or ()),
     ]
     if not holders:
         raise Call("say which keys open it from here on: --key FILE, --passphrase FILE")

@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, cast
 
 import typer
 
+from ..volume.user_paths import expanded
 from .common_options import Context, Json, verb
 from .exit_status import Call
 from .output import Column, write_json, write_table
@@ -67,7 +68,7 @@ class Settings:
     def place(self) -> Context:
         """A token that stands in the file goes to the remote that stands there, like any that stands further out."""
         home, remote, token, cache_bytes = map(self.place_of_file.get, PLACE)
-        below = Context(Path(home).expanduser() if home else None, remote, token, cache_bytes)
+        below = Context(expanded(home) if home else None, remote, token, cache_bytes)
         return Context.from_environment().over(below)
 
     def hand_keys_on(self) -> None:
@@ -95,7 +96,7 @@ class Option:
 def file_of(environment: Mapping[str, str]) -> Path:
     chosen = environment.get("BUDWOOD_CONFIG")
     if chosen:
-        return Path(chosen)
+        return expanded(chosen)
     configuration = environment.get("XDG_CONFIG_HOME")
     file = Path(configuration or os.path.expanduser("~/.config")) / "budwood" / "budwood.toml"
     # Who has no folder of their own has no file.

@@ -23,6 +23,7 @@ from ..volume.encryption import KEY_BYTES, EncryptionHeader, VolumeKeys, Wrappin
 from ..volume.errors import BadInput, Locked
 from ..volume.lru_cache import LruCache
 from ..volume.name_cipher import NameCipher
+from ..volume.user_paths import expanded
 
 KEY_FILE: Final = "BUDWOOD_KEY_FILE"
 ENCRYPT_NAMES: Final = "BUDWOOD_ENCRYPT_NAMES"
@@ -155,7 +156,7 @@ def read_passphrase(path: Path) -> WrappingKey:
 
 
 def _paths(named: str) -> list[Path]:
-    return [Path(each).expanduser() for each in named.split(os.pathsep) if each]
+    return [expanded(each) for each in named.split(os.pathsep) if each]
 
 
 def _text(path: Path) -> str:

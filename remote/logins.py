@@ -17,16 +17,20 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ..volume.errors import BadInput
+from ..volume.user_paths import expanded, user_home
 
 _NOBODY: Final = 0o077
 
 
-def logins_path() -> Path:
+def logins_path() -> Path | None:
+    """None where the user has no folder of their own."""
     given = os.environ.get("BUDWOOD_LOGINS")
     if given:
-        return Path(given)
-    folder = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(folder) if folder else Path.home() / ".config") / "budwood" / "logins.json"
+        return expanded(given)
+    folder, own = os.environ.get("XDG_CONFIG_HOME"), user_home()
+    if folder:
+        return Path(folder) / "budwood" / "logins.json"
+    return None if own is None else own / ".config" / "budwood" / "logins.json"
 
 
 def kept_for(origin: str) -> str:
@@ -37,6 +41,8 @@ def kept_for(origin: str) -> str:
 def keep(origin: str, key: str) -> Path:
     """From now on; "" keeps none. Raises BadInput, OSError. Where it lies."""
     path, kept = logins_path(), _read()
+    if path is None:
+        raise BadInput("this user has no home directory to keep a key in: name a file with BUDWOOD_LOGINS")
     kept.pop(origin, None)
     if key:
         kept[origin] = key
@@ -58,6 +64,8 @@ def keep(origin: str, key: str) -> Path:
 
 def _read() -> dict[str, str]:
     path = logins_path()
+    if path is None:
+        return {}
     try:
         with open(path) as file:
             mode = os.fstat(file.fileno()).st_mode

@@ -38,6 +38,7 @@ from ..volume.ids import VolumeId, check_utf8
 from ..volume.name_attributes import is_of_volume, volume_of
 from ..volume.page import check_page_size
 from ..volume.protocols import Durability, Pages
+from ..volume.user_paths import default_home, expanded
 from ..volume.wire import NameEntry, NameRequest, SnapshotInfo
 from .afterfork import ForkSafeLock
 from .attributes import Attributes
@@ -111,20 +112,12 @@ def open(  # noqa: A001 - the package's own face: budwood.open
     if cache_bytes is None:
         cache_bytes = os.environ.get("BUDWOOD_CACHE_BYTES") or None
     return Edge(
-        Path(home) if home is not None else default_home(),
+        expanded(home) if home is not None else default_home(),
         os.environ.get("BUDWOOD_REMOTE", "") if remote is None else remote,
         usual(remote) if token is None else token,
         fallback,
         bytes_in(cache_bytes) if isinstance(cache_bytes, str) else cache_bytes,
     )
-
-
-def default_home() -> Path:
-    chosen = os.environ.get("BUDWOOD_HOME")
-    if chosen:
-        return Path(chosen)
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "budwood"
 
 
 class Edge(AbstractContextManager["Edge"]):

@@ -25,7 +25,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -171,7 +170,7 @@ def _endpoint(session: Any) -> str:
 
 def _has_profile(named: str) -> bool:
     files = (os.environ.get(name) or usual for name, usual in _FILES.items())
-    return bool(named or first_of(_PROFILES)) or any(Path(name).expanduser().exists() for name in files)
+    return bool(named or first_of(_PROFILES)) or any(os.path.exists(os.path.expanduser(name)) for name in files)
 
 
 def _is_true(text: str) -> bool:

@@ -37,6 +37,7 @@ from urllib.parse import urlsplit
 
 from ...volume.errors import BadInput
 from ...volume.ids import is_pattern
+from ...volume.user_paths import expanded
 from ..source.lease import LEASE_SECONDS
 from ..source.options import parse_types
 from .files import locate
@@ -156,7 +157,7 @@ def _folder(to: str | Path) -> str:
     text = str(to)
     if not text.strip():
         raise BadInput("it isn't said where to: give a folder, or a URL like s3://bucket/prefix")
-    url = text if len(urlsplit(text).scheme) > 1 else Path(text).expanduser().absolute().as_uri()
+    url = text if len(urlsplit(text).scheme) > 1 else expanded(text).absolute().as_uri()
     if urlsplit(url).password is not None:
         # It would stand in messages and in what is listed.
         raise BadInput("a URL to export to may hold no password: give it as the store's own tools take it (AWS_…)")

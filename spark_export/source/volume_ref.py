@@ -18,6 +18,7 @@ from ...volume.calls import LOOKUP, LookupRequest
 from ...volume.errors import BadInput, NotFound
 from ...volume.ids import VolumeId
 from ...volume.name_attributes import volume_of
+from ...volume.user_paths import expanded
 from .remotes import connected
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
@@ -52,7 +53,7 @@ def find_volume_ref(
     token = usual_token(remote) if token is None else token
     usual = os.environ.get("BUDWOOD_REMOTE") or None
     if home is not None:
-        remembered = _remembered(volume, Path(home), token)
+        remembered = _remembered(volume, expanded(home), token)
         if remembered is not None:
             theirs, vid, allowed = remembered
             url = remote or theirs or usual

@@ -42,8 +42,8 @@ MUTANTS: Final = (
     Mutant(
         "settings: the file's token goes to another remote",
         "cli/settings.py",
-        "        below = Context(Path(home).expanduser() if home else None, remote, token, cache_bytes)\n",
-        "        below = Context(Path(home).expanduser() if home else None, None, token, cache_bytes)\n",
+        "        below = Context(expanded(home) if home else None, remote, token, cache_bytes)\n",
+        "        below = Context(expanded(home) if home else None, None, token, cache_bytes)\n",
         (SETTINGS, "-k", "stays_with"),
     ),
     Mutant(

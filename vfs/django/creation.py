@@ -16,8 +16,9 @@ from typing import Any
 
 from django.db.backends.sqlite3 import creation as sqlite
 
-from ...sync.edge import Edge, default_home
+from ...sync.edge import Edge
 from ...sync.edge import open as open_edge
+from ...volume.user_paths import default_home, expanded
 
 
 class DatabaseCreation(sqlite.DatabaseCreation):
@@ -61,7 +62,7 @@ class DatabaseCreation(sqlite.DatabaseCreation):
     def test_db_signature(self) -> Any:
         """Two aliases of one home and one test volume are one database."""
         options = self.connection.settings_dict["OPTIONS"]
-        return (str(options.get("home") or default_home()), self._get_test_db_name())
+        return (str(_home(options)), self._get_test_db_name())
 
     def setup_worker_connection(self, _worker_id: int) -> None:
         # In place: Django's threads connect by these settings.
@@ -71,7 +72,7 @@ class DatabaseCreation(sqlite.DatabaseCreation):
     def _move_out(self) -> None:
         """Into the tests' home, where this run is not there yet."""
         options = self.connection.settings_dict["OPTIONS"]
-        home = Path(options.get("home") or default_home())
+        home = _home(options)
         if home.suffix != _SUFFIX:
             options = {key: value for key, value in options.items() if key not in ("token", "lsn", "at", "mode")}
             self.connection.settings_dict["OPTIONS"] = {**options, "home": f"{home}{_SUFFIX}", "remote": ""}
@@ -82,6 +83,10 @@ class DatabaseCreation(sqlite.DatabaseCreation):
 
 
 _SUFFIX = ".tests"
+
+
+def _home(options: dict[str, Any]) -> Path:
+    return expanded(options.get("home") or default_home())
 
 
 def _is_there(edge: Edge, name: str) -> bool:

@@ -27,6 +27,7 @@ from typing import Final, cast
 import typer
 
 from ..volume.errors import BadInput, BudwoodError, Conflict, Diverged
+from ..volume.thread_limit import NO_THREAD, is_no_thread
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -116,6 +117,8 @@ def line_of(error: BaseException) -> str:
         return "a text value is not valid UTF-8: select it with CAST(column AS BLOB)"
     if isinstance(error, MemoryError):
         return "out of memory"
+    if is_no_thread(error):
+        return NO_THREAD
     what = type(error).__name__ + (f": {error}" if str(error) else "")
     return f"unexpected {what} (set BUDWOOD_DEBUG=1 to see where; please report it)"
 

@@ -44,8 +44,8 @@ def orphans(
     told = _Told(as_json=as_json)
     with server_packages():
         import anyio
-        from anyio import to_thread
 
+        from ..server.in_thread import in_thread
         from ..server.upkeep.orphans import Orphan
 
         async def main() -> None:
@@ -55,7 +55,7 @@ def orphans(
                         told.left_out(orphan)
                         continue
                     if remove:
-                        await to_thread.run_sync(take, orphan.vid)
+                        await in_thread(take, orphan.vid)
                     told.found(orphan)
 
         with closing(_Remover(context, store)) as take:

@@ -28,7 +28,7 @@ def for_each(
     Raises what ended it; or, after all of them, an error that says how many failed.
     """
     # A command of one volume doesn't wait for it to be loaded.
-    from concurrent.futures import ThreadPoolExecutor
+    from ..volume.thread_pool import ThreadPool
 
     ended = threading.Event()
     done: list[T] = []
@@ -40,7 +40,7 @@ def for_each(
 
     with (
         progress(doing, unit="volumes") as step,
-        ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="budwood-volumes") as pool,
+        ThreadPool(_AT_ONCE, thread_name_prefix="budwood-volumes") as pool,
     ):
         results = [pool.submit(work, name, go_on) for name in names]
         try:

@@ -48,6 +48,7 @@ from .operations import Operations
 from .past import files_of, look_back
 from .requests.background import Background, leaves
 from .requests.guarded import log
+from .requests.in_thread import in_thread
 from .requests.kernel import agree, drop, enter, leave
 from .requests.offload import Offload
 from .requests.readers import readers
@@ -156,14 +157,12 @@ class Mount:
 
     async def _make_tree(self) -> None:
         look = self.namespace.look({})
-        if not self.read_only and await trio.to_thread.run_sync(self.namespace.keep_times, look.entries):
+        if not self.read_only and await in_thread(self.namespace.keep_times, look.entries):
             look = self.namespace.look({})
         entries, maker = look.entries, None
         if self.options.past:
             lsn, at = self.options.lsn, self.options.at
-            then = await trio.to_thread.run_sync(
-                lambda: look_back(self.edge, self.namespace, look.entries, lsn=lsn, at=at)
-            )
+            then = await in_thread(lambda: look_back(self.edge, self.namespace, look.entries, lsn=lsn, at=at))
             entries, maker = then.entries, files_of(then.files)
             if then.notice:
                 log.warning("%s", then.notice)
@@ -226,7 +225,7 @@ class Mount:
             if change != before or environment.room.has_room:
                 pause = _IDLE_SECONDS
                 continue
-            await trio.to_thread.run_sync(environment.room.catch_up)
+            await in_thread(environment.room.catch_up)
             # What a view holds stays due: seldom enough that nobody notices.
             pause = min(2 * pause, _MOST_IDLE_SECONDS)
 

@@ -13,7 +13,6 @@ A database that was in WAL mode is shown as one that isn't (File): there is nowh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -33,6 +32,7 @@ from ..volume.errors import BadInput, Forbidden, Forgotten, NotFound, Unavailabl
 from ..volume.ids import VolumeId
 from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet
+from ..volume.thread_pool import ThreadPool
 from ..volume.wire import SnapshotInfo
 from .files.fetch import NEVER_WAIT
 from .files.image import Image, ImageServices
@@ -139,7 +139,7 @@ def look_back(
             # Who may read by some names alone may not by one that leads nowhere now.
             return entry.name, None
 
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="budwood-past") as pool:
+    with ThreadPool(_THREADS, thread_name_prefix="budwood-past") as pool:
         found = dict(pool.map(look, [entry for entry in entries if entry.kind == "file"]))
     files = {name: past for name, past in found.items() if past is not None}
     return LookedBack([entry for entry in entries if entry.kind != "file" or entry.name in files], files, notice)

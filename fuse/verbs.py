@@ -40,6 +40,7 @@ from .host.mount_options import Options
 from .names.nameops import Naming
 from .requests.background import Background
 from .requests.guarded import counters
+from .requests.in_thread import in_thread
 from .requests.readers import readers
 
 _AT_ONCE: Final = 8
@@ -131,7 +132,7 @@ class Verbs:
 
     async def status(self, name: str = "") -> list[dict[str, Any]]:
         await self.settle()
-        rows = await trio.to_thread.run_sync(self._edge.ls)
+        rows = await in_thread(self._edge.ls)
         files = {file.path: file for file in self._tree.files() if file.parent is not None}
         lost = losses(self._edge.home)
         return [
@@ -179,7 +180,7 @@ class Verbs:
         await self.settle()
         if name:
             return {"name": name, "lsn": await self.syncing.push(await self._volume(name), new or None)}
-        rows = await trio.to_thread.run_sync(self._edge.ls)
+        rows = await in_thread(self._edge.ls)
         # Some wait for names that others have there, and names for content: so those go before and after. What has
         # diverged is none of the others' trouble, nor of the names'.
         names = await self._push_names()
@@ -198,7 +199,7 @@ class Verbs:
         if name:
             return {"name": name, "lsn": await self.syncing.pull(await self._volume(name))}
         names = await self.syncing.pull_names()
-        rows = await trio.to_thread.run_sync(self._edge.ls)
+        rows = await in_thread(self._edge.ls)
         followed = [row["name"] for row in rows if row["remote_name"] and row["mode"] in ("pull", "both")]
         pulled, failed = await self._each(followed, self.syncing.pull, apart=BudwoodError)
         if failed:
@@ -268,7 +269,7 @@ class Verbs:
             "volumes_watched": len(self.syncing.slots),
             "online": not self.syncing.link().error,
             "uptime_seconds": time.time() - self._started,
-            "home": await trio.to_thread.run_sync(lambda: home_figures(self._edge.volumes())),
+            "home": await in_thread(lambda: home_figures(self._edge.volumes())),
         }
 
     async def unmount(self) -> None:
@@ -278,4 +279,4 @@ class Verbs:
         if self._options.past:
             raise BadInput("this mount shows the past, and syncs nothing")
         # One that only the remote has comes in, which waits for the network.
-        return await trio.to_thread.run_sync(self._edge.volume, name)
+        return await in_thread(self._edge.volume, name)

@@ -148,8 +148,12 @@ class Portal:
     def _run(self) -> None:
         import asyncio
 
+        from ..volume.thread_pool import ThreadPool
+
         async def main() -> None:
             self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+            # In one of its threads the name of a node is looked up.
+            self.loop.set_default_executor(ThreadPool(thread_name_prefix="budwood-lookup"))
             self._starting.release()
             await self._stop.wait()
             await _cancel_tasks()

@@ -30,7 +30,6 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.from_thread
-import anyio.to_thread
 import apsw
 
 from ..sqlite.invalid_text import decoded, in_hex
@@ -44,6 +43,7 @@ from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, encode_pages, page_count
 from ..volume.protocols import Remote
 from ..volume.wire import SnapshotInfo
+from .in_thread import in_thread
 
 _ALLOWED: Final = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_RECURSIVE})
 _REFUSED_FUNCTIONS: Final = frozenset({"load_extension", "fts3_tokenizer"})
@@ -96,14 +96,14 @@ class QueryPlanner:
         if not view.length:
             return QueryPages(snapshot=view, pages=encode_pages(PageSet()))
         run = _Run(node, [view], LIMITS)
-        await anyio.to_thread.run_sync(run.run_through, request.sql, limiter=self._thread)
+        await in_thread(run.run_through, request.sql, limiter=self._thread)
         return QueryPages(snapshot=view, pages=encode_pages(run.sources[0].touched))
 
     async def rows(self, node: Remote, view: SnapshotInfo, sql: str, values: Values = (), *, most: int) -> Rows:
         """What the query says of a snapshot, as far as `most` rows. Raises as `pages`."""
         check_readable(view)
         run = _Run(node, [view], LIMITS)
-        return await anyio.to_thread.run_sync(run.query, sql, values, most, limiter=self._thread)
+        return await in_thread(run.query, sql, values, most, limiter=self._thread)
 
     async def beside(
         self, node: Remote, view: SnapshotInfo, old: SnapshotInfo, look: Callable[[apsw.Connection], T], ask: Ask[T, U]
@@ -113,7 +113,7 @@ class QueryPlanner:
         check_readable(view)
         check_readable(old)
         run = _Run(node, [view, old], LIMITS)
-        return await anyio.to_thread.run_sync(run.work, look, ask, limiter=self._thread)
+        return await in_thread(run.work, look, ask, limiter=self._thread)
 
 
 def check_readable(view: SnapshotInfo) -> None:

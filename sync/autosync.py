@@ -28,7 +28,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +37,8 @@ from ..volume.calls import WAIT, WaitRequest
 from ..volume.calls import Head as RemoteHead
 from ..volume.errors import BadInput, BudwoodError, Busy, Diverged, NotFound, Unavailable
 from ..volume.ids import VolumeId
+from ..volume.thread_limit import start
+from ..volume.thread_pool import ThreadPool
 from .afterfork import forgets
 from .autosync_election import Leadership, claim, lead_for_mount, mount_wants, stand
 from .autosync_pace import Pace
@@ -157,7 +158,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self.counts = SyncCounts()
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="budwood-autosync", daemon=True)
         forgets(self)
-        self._thread.start()
+        start(self._thread)
 
     def forget(self) -> None:
         """In a child after fork: the parent goes on, and the child does nothing of it."""
@@ -289,7 +290,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         try:
             with ExitStack() as stack:
                 stack.callback(self._abandon)
-                workers = stack.enter_context(ThreadPoolExecutor(_WORKERS, thread_name_prefix="budwood-autosync"))
+                workers = stack.enter_context(ThreadPool(_WORKERS, thread_name_prefix="budwood-autosync"))
                 stack.callback(self._abandon)
                 while not self._stop.is_set() and not self._steps_down():
                     if wakings.woke():
@@ -374,7 +375,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._events.extend(vids)
         self._stirred.set()
 
-    def _go_on(self, workers: ThreadPoolExecutor) -> None:
+    def _go_on(self, workers: ThreadPool) -> None:
         """Begin what is due, of each volume of which there is something to do."""
         while self._events:
             self._awake.add(self._events.popleft())
@@ -390,7 +391,7 @@ class Autosync(AbstractContextManager["Autosync"]):
             if task is not None and self._may_ask(task):
                 self._start(turn, workers, partial(self._ask, task, 0.0), task)
 
-    def _step(self, vid: bytes, task: _Task, workers: ThreadPoolExecutor) -> bool:
+    def _step(self, vid: bytes, task: _Task, workers: ThreadPool) -> bool:
         """Begin what is due of one volume; whether it is to be looked at again though nothing happens to it."""
         if vid in self._busy:
             # It is told when that has ended.
@@ -451,13 +452,16 @@ class Autosync(AbstractContextManager["Autosync"]):
             self._awake.add(task.vid)
             return False
 
-    def _start(self, vid: bytes, workers: ThreadPoolExecutor, work: Callable[[], None], task: _Task) -> bool:
+    def _start(self, vid: bytes, workers: ThreadPool, work: Callable[[], None], task: _Task) -> bool:
         with self._ended:
             if vid in self._busy:
                 return False
             self._busy.add(vid)
             mark = self._queued[vid] = object()
-        workers.submit(self._work, vid, task, work, mark)
+        try:
+            workers.submit(self._work, vid, task, work, mark)
+        except Unavailable as error:
+            self._work(vid, task, partial(_fail, error), mark)
         return True
 
     def _work(self, vid: bytes, task: _Task, work: Callable[[], None], mark: object) -> None:
@@ -622,3 +626,7 @@ class Autosync(AbstractContextManager["Autosync"]):
 def _pulls(record: VolumeRecord) -> bool:
     """Whether what others push to it is wanted, and can be known."""
     return record.created and record.mode in ("pull", "both")
+
+
+def _fail(error: BudwoodError) -> None:
+    raise error

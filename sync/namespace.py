@@ -22,7 +22,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -33,6 +32,7 @@ from ..volume.calls import LIST_NAMES, WAIT_NAMES, NamesRequest, WaitNamesReques
 from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Busy, Full, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.protocols import Durability
+from ..volume.thread_pool import ThreadPool
 from ..volume.wire import NameEntry, NameList
 from .attributes import Attributes, Kind
 from .connection import Connection
@@ -314,7 +314,7 @@ class Namespace:
             return False
 
         names = [entry.name for entry in self.entries() if not entry.here]
-        with ThreadPoolExecutor(_ADOPTIONS, thread_name_prefix="budwood-adoptions") as pool:
+        with ThreadPool(_ADOPTIONS, thread_name_prefix="budwood-adoptions") as pool:
             return [name for name, failed in zip(names, pool.map(refused, names), strict=True) if failed]
 
     def push(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from threading import Event
 from typing import Final
 
@@ -12,6 +12,7 @@ from ..volume.errors import Unavailable
 from ..volume.ids import VolumeId
 from ..volume.pack import Packed
 from ..volume.records import Location
+from ..volume.thread_pool import ThreadPool
 from .connection import Connection
 
 DELAYS_SECONDS = (0.1, 0.4, 1.0, 3.0, 10.0)
@@ -29,7 +30,7 @@ def upload(
     """
     flying: deque[Future[Location]] = deque()
     given_up = Event()
-    with ThreadPoolExecutor(max_workers=_IN_FLIGHT, thread_name_prefix="budwood-upload") as pool:
+    with ThreadPool(max_workers=_IN_FLIGHT, thread_name_prefix="budwood-upload") as pool:
         try:
             for packed in segments:
                 flying.append(pool.submit(_send, vid, connection, packed.data, given_up))

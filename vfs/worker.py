@@ -19,6 +19,8 @@ from typing import Any, Final, Generic, TypeVar
 import anyio
 from anyio.lowlevel import current_token
 
+from ..volume.thread_limit import start
+
 T = TypeVar("T")
 
 
@@ -61,7 +63,7 @@ class Worker:
         self._jobs: Final = SimpleQueue[_Job[Any] | None]()
         self._lock: Final = Lock()
         self._current: _Job[Any] | None = None
-        Thread(target=self._run, name=name, daemon=True).start()
+        start(Thread(target=self._run, name=name, daemon=True))
 
     @property
     def is_unwanted(self) -> bool:

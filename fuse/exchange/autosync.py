@@ -38,6 +38,7 @@ from ...volume.errors import BudwoodError, Busy
 from ...volume.ids import VolumeId
 from ..names.nameops import Naming
 from ..requests.guarded import counters, log
+from ..requests.in_thread import in_thread
 from .moving import Moving
 from .swap import PATIENCE_SECONDS, QUIET_PATIENCE_SECONDS
 from .uplink import Uplink
@@ -178,7 +179,7 @@ class Syncing:
             return await self.in_thread(run)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work, limiter=self._threads)
+        return await in_thread(work, limiter=self._threads)
 
     def _mover(
         self, vid: VolumeId, *, apart: bool, patience_seconds: float, token: trio.lowlevel.TrioToken | None = None
@@ -234,7 +235,7 @@ class Syncing:
             self.engine = None
             # What it has under way may need this loop to end.
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(engine.close)
+                await in_thread(engine.close)
 
     async def _push_names_when_due(self) -> None:
         while True:

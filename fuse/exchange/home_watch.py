@@ -25,6 +25,7 @@ from ..files.invalidate import forget_pages
 from ..files.regular import File
 from ..names.nameops import Naming
 from ..requests.guarded import counters, log
+from ..requests.in_thread import in_thread
 from .moving import Moving
 from .swap import QUIET_PATIENCE_SECONDS
 
@@ -80,7 +81,7 @@ class HomeWatch:
         if change == self._change and not self._behind:
             return
         self._change = change
-        heads = await trio.to_thread.run_sync(raw_heads, self._environment)
+        heads = await in_thread(raw_heads, self._environment)
         before, self._heads = self._heads, heads
         for vid in before.keys() - heads.keys():
             self._behind.discard(vid)

@@ -19,13 +19,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import trio
-
 from ...sqlite.header import MAGIC
 from ...volume.errors import Busy, Unavailable
 from ..files.invalidate import entry_forgotten
 from ..files.regular import File
 from ..names.nameops import Naming
+from ..requests.in_thread import in_thread
 from .locking import Locking
 from .swap import PATIENCE_SECONDS, NotOurs, swap
 
@@ -64,7 +63,7 @@ class Moving:
         file = self.find(vid)
         if file is None:
             if change is not None:
-                await trio.to_thread.run_sync(change)
+                await in_thread(change)
             return
         await self._naming.bring(file)
         if file.writeback.parted and not apart:
@@ -116,7 +115,7 @@ async def _becomes_database(file: File, *, ahead: bool) -> bool:
     if file.length or file.dirty or any(handle.blind for handle in file.handles):
         return False
     volume = file.image.known_volume
-    begin = await _first_page(file, lambda: trio.to_thread.run_sync(volume.newest_bytes, len(MAGIC), ahead))
+    begin = await _first_page(file, lambda: in_thread(volume.newest_bytes, len(MAGIC), ahead))
     return begin == MAGIC
 
 

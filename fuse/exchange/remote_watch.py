@@ -18,6 +18,7 @@ from ...volume.errors import BudwoodError, Busy, NotFound, WrongStore
 from ..files.regular import File
 from ..requests.background import Background
 from ..requests.guarded import log
+from ..requests.in_thread import in_thread
 from .autosync import Syncing
 from .uplink import ask_in_background
 
@@ -126,7 +127,7 @@ async def first_names(names: Namespace, seconds: float) -> None:
     """
     try:
         with trio.move_on_after(seconds):
-            await trio.to_thread.run_sync(names.pull, abandon_on_cancel=True)
+            await in_thread(names.pull, abandon_on_cancel=True)
     except WrongStore:
         raise
     except BudwoodError as error:

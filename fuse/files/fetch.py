@@ -21,6 +21,7 @@ from ...volume.errors import BudwoodError
 from ...volume.pageset import PageSet, page_count, span
 from ..requests.background import Background
 from ..requests.guarded import log
+from ..requests.in_thread import in_thread
 
 THREADS: Final = 24
 _CHUNK_BYTES: Final = 2 * 1024 * 1024
@@ -88,7 +89,7 @@ class Fetcher:
             pages = file.misses.fetch(need.head, need.page, need.missing)
             return pages, before.save(pages)
 
-        pages, saved = await trio.to_thread.run_sync(work, limiter=self._threads)
+        pages, saved = await in_thread(work, limiter=self._threads)
         self.fetched += len(pages)
         await file.settled()
         if file.view is before:

@@ -27,6 +27,7 @@ from ...sync.tables import Head
 from ...sync.volume import Volume
 from ...volume.page import DEFAULT_PAGE_SIZE
 from ...volume.pageset import PageSet, page_count, span
+from ..requests.in_thread import in_thread
 from ..requests.offload import Offload
 from .fetch import NEVER_WAIT, Fetcher, NeedsFetch, Readahead, chunks
 from .shorten import sqlite_page_size
@@ -280,7 +281,7 @@ class Image:
         await self.settled()
         done = self.busy = trio.Event()
         try:
-            return await trio.to_thread.run_sync(work)
+            return await in_thread(work)
         finally:
             self.busy = None
             done.set()

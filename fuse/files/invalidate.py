@@ -10,8 +10,8 @@ import errno
 from collections.abc import Callable
 
 import pyfuse3
-import trio
 
+from ..requests.in_thread import in_thread
 from .inodes import Node
 
 
@@ -43,4 +43,4 @@ async def _notify_kernel(tell: Callable[[], None]) -> None:
             if error.errno != errno.ENOENT:
                 raise
 
-    await trio.to_thread.run_sync(work)
+    await in_thread(work)

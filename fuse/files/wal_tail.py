@@ -46,6 +46,7 @@ from ...volume.errors import BudwoodError, Busy, Corrupt, Unavailable, Unsupport
 from ...volume.pageset import PageSet
 from ..requests.background import Background
 from ..requests.guarded import log
+from ..requests.in_thread import in_thread
 from .localfile import LocalFile
 from .wal_commit_count import CommitCount, counts_beside, write_count
 from .wal_ingest import ingest
@@ -233,7 +234,7 @@ class Wal:
             with trio.move_on_after(_RETRY_SECONDS):
                 await self._idle.wait()
         if flush:
-            await trio.to_thread.run_sync(self._local.environment.flush)
+            await in_thread(self._local.environment.flush)
 
     async def end(self) -> None:
         """As `drain`; from then on its file isn't looked at any more, whoever asks."""
@@ -302,7 +303,7 @@ class Wal:
     async def forget(self) -> None:
         """The file is gone: what the local store has of it is to go, too."""
         if self._marked:
-            await trio.to_thread.run_sync(forget, self._local, self._folder)
+            await in_thread(forget, self._local, self._folder)
 
     def resume(self, parted: Moment) -> None:
         """They were parted when an earlier mount ended, or died. Raises Unsupported."""
@@ -323,7 +324,7 @@ class Wal:
                     await self._hurry.wait()
                 self._news = False
                 try:
-                    await trio.to_thread.run_sync(self._take)
+                    await in_thread(self._take)
                     self.error = None
                 except OSError as error:
                     self.error = Unavailable(f"the -wal of {self._local.name!r} can't be read: {error.strerror}")

@@ -29,6 +29,7 @@ from ...sync.stage import tidy
 from ...volume.errors import Busy, Conflict, StoreError
 from ...volume.pageset import PageSet
 from ...volume.protocols import Durability
+from ..requests.in_thread import in_thread
 from ..requests.quick_lock import QuickLock
 from .fetch import NeedsFetch
 from .image import Image
@@ -312,7 +313,7 @@ class Writeback:
     async def _flush(self, durability: Durability) -> None:
         """There is nothing to commit, but the last commit may not have reached the disk."""
         if durability is Durability.DURABLE and self._unflushed:
-            await trio.to_thread.run_sync(self._image.known_volume.local.environment.flush)
+            await in_thread(self._image.known_volume.local.environment.flush)
             self._unflushed = False
 
     async def _paced(self, overlay: Overlay, durability: Durability) -> LocalSnapshot | None:

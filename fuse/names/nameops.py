@@ -35,6 +35,7 @@ from ..files.transitions import Event
 from ..files.wal_tail import Wal
 from ..files.watermark import load
 from ..requests.guarded import log
+from ..requests.in_thread import in_thread
 from ..requests.quick_lock import QuickLock
 from .nametree import Tree
 from .sweep import Sweep
@@ -94,7 +95,7 @@ class Naming:
         if self._unflushed:
             self._unflushed = False
             try:
-                await trio.to_thread.run_sync(self.edge.environment.flush)
+                await in_thread(self.edge.environment.flush)
             except BaseException:
                 self._unflushed = True
                 raise
@@ -114,7 +115,7 @@ class Naming:
     async def _look(self) -> None:
         """The caller holds the lock."""
         hidden = list(self.tree.hidden.values())
-        look = await trio.to_thread.run_sync(self.namespace.look, self._seen, hidden)
+        look = await in_thread(self.namespace.look, self._seen, hidden)
         self.tree.refresh(look)
         self._seen, self.version = look.seen, look.version
 
@@ -132,7 +133,7 @@ class Naming:
             result = work()
             return self.namespace.version(), result
 
-        version, result = await trio.to_thread.run_sync(change)
+        version, result = await in_thread(change)
         self._unflushed = True
         for node in changed:
             if node is not None:
@@ -156,7 +157,7 @@ class Naming:
             try:
                 path = file.path
                 find = self.edge.volume_here if file.here else self.namespace.adopt
-                volume, head = await trio.to_thread.run_sync(_found, find, path, limiter=self._adoptions)
+                volume, head = await in_thread(_found, find, path, limiter=self._adoptions)
                 if volume.id.raw != file.vid:
                     # Another process gave the name to another volume: the kernel looks it up again.
                     await self.refresh()

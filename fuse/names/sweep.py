@@ -13,6 +13,7 @@ from ...sync.namespace import Namespace
 from ...volume.errors import StoreError
 from ..requests.background import Background
 from ..requests.guarded import log
+from ..requests.in_thread import in_thread
 
 _AGAIN_SECONDS: Final = 5.0
 
@@ -43,7 +44,7 @@ class Sweep:
 
     async def _is_done(self, vid: bytes) -> bool:
         try:
-            return await trio.to_thread.run_sync(self._namespace.sweep, vid)
+            return await in_thread(self._namespace.sweep, vid)
         except StoreError as error:
             if vid not in self._left:
                 # For programs it is gone.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-import trio
+from .in_thread import in_thread
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Offload:
 
     async def run(self, work: Callable[[], T]) -> T:
         if not self.is_quick:
-            return await trio.to_thread.run_sync(self.timed, work)
+            return await in_thread(self.timed, work)
         return self.timed(work)
 
     def timed(self, work: Callable[[], T]) -> T:

@@ -52,7 +52,6 @@ from itertools import takewhile
 from typing import Any, Final
 
 import anyio
-from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from ...volume import faults
@@ -69,6 +68,7 @@ from ...volume.errors import (
     Unavailable,
     UsageError,
 )
+from ..in_thread import in_thread
 from ..store.retrying import PATIENT, Patience, create_settled
 from .chain import GUEST, Verdict
 from .in_flight import Flight, InFlight, Landed, Load, Sent, may_stand
@@ -303,7 +303,7 @@ class LogWriter:
             time=self._now_ms(),
         )
         seal = partial(Sent.of, header, contents.body, contents.records)
-        sent = await to_thread.run_sync(seal) if len(contents.fragments) > _FEW_FRAGMENTS else seal()
+        sent = await in_thread(seal) if len(contents.fragments) > _FEW_FRAGMENTS else seal()
         return Flight(
             sent,
             draft,

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from typing import Final
 
 import anyio
-from anyio import to_thread
 
 from ...volume.errors import Corrupt, NotFound
+from ..in_thread import in_thread
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, get_retried
 from .chunks import Chunks, Piece
@@ -91,7 +91,7 @@ class ChunkCache:
 
     async def _lookup(self, names: dict[int, bytes]) -> dict[int, Piece]:
         if self.chunks.on_disk and len(names) * self.chunks.chunk_bytes > _INLINE_BYTES:
-            return await to_thread.run_sync(self._lookup_now, names)
+            return await in_thread(self._lookup_now, names)
         return self._lookup_now(names)
 
     def _lookup_now(self, names: dict[int, bytes]) -> dict[int, Piece]:
@@ -153,7 +153,7 @@ class ChunkCache:
 
     async def _keep(self, names: list[bytes], data: bytes) -> None:
         if self.chunks.on_disk:
-            await to_thread.run_sync(self._keep_now, names, data)
+            await in_thread(self._keep_now, names, data)
         else:
             self._keep_now(names, data)
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, NamedTuple
 
-from anyio import to_thread
-
 from ...volume.errors import Corrupt, Forgotten
 from ...volume.frame import Encoding, unpack_frame
 from ...volume.ids import VolumeId
@@ -27,6 +25,7 @@ from ...volume.pageset import PageSet, page_count, span
 from ...volume.segment import VolumeIndex
 from ...volume.setsum import HASH_SIZE, Setsum, item_hash
 from ...volume.wire import SnapshotInfo
+from ..in_thread import in_thread
 from ..metastore.lineage import changed_between
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
@@ -103,7 +102,7 @@ class Fingerprints:
             return
         opened, volume, hashes = await read_hashes(self._pagestore, vid, source.location)
         picked = partial(sum_of, opened.key, volume, hashes, wanted, snapshot.page_size)
-        sums.append(await to_thread.run_sync(picked))
+        sums.append(await in_thread(picked))
 
     async def _of_cut_page(self, snapshot: SnapshotInfo, plan: Plan) -> Setsum:
         """The page that the volume ends within, as if zeros followed."""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from ...volume import faults
@@ -30,6 +29,7 @@ from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.segment import SegmentIndex, SegmentWriter
 from ...volume.wire import CommitRequest
+from ..in_thread import in_thread
 from ..log.waiting import BATCH_BYTES
 from ..metastore.content import Checked, Content, Written, check_content
 from ..store.retrying import PATIENT, Patience, get_retried
@@ -75,7 +75,7 @@ class Ingest:
         checked = await checked_segment(target.vid, segment, target.page_size, encrypted=target.encrypted)
         checked = await self._vouched(target, checked)
         location = await self._pagestore.write_fragment(target.log, target.epoch, checked)
-        self._written.put(location.object, await to_thread.run_sync(Written.of, location.object, checked))
+        self._written.put(location.object, await in_thread(Written.of, location.object, checked))
         return location
 
     async def _vouched(self, target: Target, checked: Checked) -> Checked:
@@ -84,7 +84,7 @@ class Ingest:
         least = max(now_ms - ABOUT_MS, target.fragments_since)
         if least <= checked.index.segment.time_ms <= now_ms + ABOUT_MS:
             return checked
-        return await to_thread.run_sync(_anew, checked, SegmentId.new(at_ms=max(now_ms, least)))
+        return await in_thread(_anew, checked, SegmentId.new(at_ms=max(now_ms, least)))
 
     async def content(self, target: Target, request: CommitRequest, pages: PageSet, segment: bytes) -> Content:
         """What the commit brings along: a segment, or fragments that were written before. Raises BadInput,
@@ -105,7 +105,7 @@ class Ingest:
             parts = await self._parts(target, locations)
         check = partial(check_content, request, pages, locations, parts, target.epoch, inline)
         # Small ones at once; one that names thousands of fragments must not hold the loop.
-        return await to_thread.run_sync(check) if sum(len(part.ordered) for part in parts) > _FEW_PAGES else check()
+        return await in_thread(check) if sum(len(part.ordered) for part in parts) > _FEW_PAGES else check()
 
     async def _parts(self, target: Target, locations: Sequence[Location]) -> list[Written]:
         """What they name, a few at a time, so that others have their turn."""
@@ -131,7 +131,7 @@ class Ingest:
             except (BadInput, NotFound):
                 raise _not_here(target, key) from None
             checked = await checked_segment(target.vid, segment, target.page_size, encrypted=target.encrypted)
-            part = await to_thread.run_sync(Written.of, key, checked)
+            part = await in_thread(Written.of, key, checked)
             self._written.put(key, part)
         if part.vid != target.vid:
             raise BadInput(f"{key} holds pages of volume {part.vid}, not of {target.vid}")

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from anyio import to_thread
-
 from ...volume import faults
 from ...volume.errors import AlreadyExists, BadInput, Corrupt
 from ...volume.fragments import fragment_key, shard_for
@@ -28,6 +26,7 @@ from ...volume.pageset import encode_pages
 from ...volume.records import Location
 from ...volume.segment import SegmentIndex, parse_footer
 from ...volume.setsum import HASH_SIZE, item_hash
+from ..in_thread import in_thread
 from ..metastore.content import Checked
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, create_settled
@@ -86,7 +85,7 @@ async def checked_segment(
 
 
 async def _aside(size_bytes: int, work: Callable[[], _T]) -> _T:
-    return work() if size_bytes <= _AT_ONCE_BYTES else await to_thread.run_sync(work)
+    return work() if size_bytes <= _AT_ONCE_BYTES else await in_thread(work)
 
 
 def _open(what: str, vid: VolumeId, segment: bytes, page_size: int, encrypted: bool) -> Checked:

@@ -14,9 +14,9 @@ from typing import Final, Self
 
 import anyio
 from anyio.lowlevel import checkpoint
-from anyio.to_thread import run_sync
 
 from ...volume.errors import BadInput
+from ..in_thread import in_thread
 from .directory_tree import Tree
 from .protocol import Data, Keys, Sizes, check_key, check_prefix, check_range
 
@@ -34,7 +34,7 @@ class FileStore:
     @classmethod
     async def open(cls, path: str, *, create: bool = True) -> Self:
         """The store in the directory `path`, which is made where missing unless `create` is false (then NotFound)."""
-        return cls(await run_sync(partial(Tree, path, create=create)))
+        return cls(await in_thread(partial(Tree, path, create=create)))
 
     @property
     def url(self) -> str:
@@ -50,29 +50,29 @@ class FileStore:
         return await self._read(key, -size, None)
 
     async def create(self, key: str, data: Data) -> None:
-        await run_sync(self._tree.place, check_key(key), data, limiter=self._limiter)
+        await in_thread(self._tree.place, check_key(key), data, limiter=self._limiter)
 
     async def made_at(self, key: str) -> datetime:
         """By the clock of whoever keeps the directory."""
         path = Path(self._tree.path) / check_key(key)
-        return datetime.fromtimestamp((await run_sync(path.stat, limiter=self._limiter)).st_mtime, UTC)
+        return datetime.fromtimestamp((await in_thread(path.stat, limiter=self._limiter)).st_mtime, UTC)
 
     async def put(self, key: str, data: Data) -> None:
         """See protocol.PlainStore."""
-        await run_sync(self._tree.replace, check_key(key), data, limiter=self._limiter)
+        await in_thread(self._tree.replace, check_key(key), data, limiter=self._limiter)
 
     async def delete(self, key: str) -> None:
-        await run_sync(self._tree.remove, check_key(key), limiter=self._limiter)
+        await in_thread(self._tree.remove, check_key(key), limiter=self._limiter)
 
     async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
         if not check_prefix(prefix, limit):
             return []
-        return await run_sync(self._tree.list, prefix, start, limit, limiter=self._limiter)
+        return await in_thread(self._tree.list, prefix, start, limit, limiter=self._limiter)
 
     async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
         if not check_prefix(prefix, limit):
             return []
-        return await run_sync(self._tree.sizes, prefix, start, limit, limiter=self._limiter)
+        return await in_thread(self._tree.sizes, prefix, start, limit, limiter=self._limiter)
 
     async def aclose(self) -> None:
         self._tree.close()
@@ -82,6 +82,6 @@ class FileStore:
         await checkpoint()
         found = self._tree.read(key, start, end, at_once=_INLINE_BYTES)
         if found is None:
-            found = await run_sync(self._tree.read, key, start, end, limiter=self._limiter)
+            found = await in_thread(self._tree.read, key, start, end, limiter=self._limiter)
             assert found is not None
         return found

@@ -30,11 +30,11 @@ from urllib.parse import urlsplit, urlunsplit
 import anyio
 import obstore
 from anyio.lowlevel import checkpoint
-from anyio.to_thread import run_sync
 from obstore import exceptions
 from obstore.store import MemoryStore, ObjectStore, from_url
 
 from ...volume.errors import BadInput, NotFound, Unavailable, Unsupported
+from ..in_thread import in_thread
 from .aws import find_settings
 from .obstore_errors import FAILURES, silent, translated, unopened
 from .protocol import Data, Keys, Sizes, buffers, check_key, check_prefix, check_range, key_below
@@ -138,7 +138,7 @@ class ObstoreStore:
         # Where the first request has got no answer yet, the others that began with it are as patient.
         with anyio.move_on_after(math.inf if self._answered else FIRST_SECONDS):
             request = partial(self._answer, call, key, changing)
-            return await run_sync(request, abandon_on_cancel=True, limiter=self._limiter)
+            return await in_thread(request, abandon_on_cancel=True, limiter=self._limiter)
         raise silent(self.url, FIRST_SECONDS, changing=changing)
 
     def _answer(self, call: Callable[[], T], key: str, changing: bool) -> T:

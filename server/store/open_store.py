@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 import anyio
-from anyio.to_thread import run_sync
 
 from ...volume.errors import BadInput
+from ..in_thread import in_thread
 from .directory_store import FileStore
 from .hedge import HedgedStore
 from .protocol import Store
@@ -91,7 +91,7 @@ async def _open_plain(url: str, create: bool) -> tuple[FileStore | ObstoreStore,
         raise BadInput(f"{parts.scheme}:// needs obstore: pip install 'budwood[s3]'") from error
     given = parse_store_url(url)
     # Credentials may have to be asked for.
-    bucket = await run_sync(open_obstore, url, given) if parts.scheme == "s3" else open_obstore(url, given)
+    bucket = await in_thread(open_obstore, url, given) if parts.scheme == "s3" else open_obstore(url, given)
     return bucket, None if parts.scheme == "memory" else given
 
 

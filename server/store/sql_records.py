@@ -23,9 +23,9 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import anyio
-from anyio.to_thread import run_sync
 
 from ...volume.errors import Unavailable, Unsupported
+from ..in_thread import in_thread
 from .protocol import check_prefix
 from .records import Record, State, Taken
 
@@ -177,7 +177,7 @@ class SqlRecords:
         await self._transact(lambda execute: execute("UPDATE budwood_state SET native = 1", ()))
 
     async def aclose(self) -> None:
-        await run_sync(self._database.close)
+        await in_thread(self._database.close)
 
     def _hold_state(self, execute: Execute) -> int:
         """The floor, which stays where it is until the transaction ends."""
@@ -193,7 +193,7 @@ class SqlRecords:
     async def _transact(self, work: Callable[[Execute], T]) -> T:
         # A transaction whose caller was cancelled goes on in its thread.
         transact = partial(self._database.transact, work)
-        return await run_sync(transact, abandon_on_cancel=True, limiter=self._limiter)
+        return await in_thread(transact, abandon_on_cancel=True, limiter=self._limiter)
 
 
 def check_format(execute: Execute, url: str) -> None:

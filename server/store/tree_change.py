@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
-from anyio import to_thread
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from ...volume.errors import Corrupt
 from ...volume.setsum import Setsum
 from ...volume.tree_node import Item, Node, Pointer, node_key, seal_node
+from ..in_thread import in_thread
 from .tree_nodes import AT_ONCE, Nodes
 
 Weigh: TypeAlias = Callable[[bytes, bytes], Setsum]
@@ -116,7 +116,7 @@ class Change:
 
     async def run(self, root: Pointer | None, splices: Sequence[Splice]) -> Changed:
         """Raises Corrupt, Unavailable, Unsupported."""
-        await to_thread.run_sync(_check, splices)
+        await in_thread(_check, splices)
         parts: list[_Part]
         if root is None:
             parts = self._leaves([item for splice in splices for item in splice.items])
@@ -138,7 +138,7 @@ class Change:
         if not node.level:
             return self._leaves(_spliced(node, splices))
         few = len(splices) <= _FEW
-        shares = _shares(node, splices) if few else await to_thread.run_sync(_shares, node, splices)
+        shares = _shares(node, splices) if few else await in_thread(_shares, node, splices)
         bounds = [*(child.first for child in node.children[1:]), bound]
         dropped = {at for at, share in shares.items() if _is_covered(node.children[at], bounds[at], share)}
         await self._drop([node.children[at] for at in dropped])

@@ -18,11 +18,11 @@ from threading import Lock
 from typing import Final, NamedTuple, TypeVar
 
 import anyio
-from anyio import to_thread
 
 from ...volume.errors import Corrupt, NotFound
 from ...volume.lru_cache import LruCache
 from ...volume.tree_node import Node, Pointer, node_key, parse_node
+from ..in_thread import in_thread
 from .protocol import Store
 from .retrying import PATIENT, Patience, create_settled, get_retried
 
@@ -207,7 +207,7 @@ async def loading(ask: Callable[[], T], kept: ExitStack | None = None) -> T:
 async def loading_in_thread(ask: Callable[[], T]) -> T:
     """As `loading`, with `ask` in a worker thread."""
     with ExitStack() as own:
-        return await _loading(partial(to_thread.run_sync, ask), own)
+        return await _loading(partial(in_thread, ask), own)
 
 
 async def _loading(ask: Callable[[], Awaitable[T]], kept: ExitStack) -> T:

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from anyio import to_thread
 from anyio.lowlevel import checkpoint as let_others
 
 from ...sqlite.btree import is_skeleton
@@ -26,6 +25,7 @@ from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.segment import FrameAt, SegmentWriter, VolumeIndex
 from ...volume.setsum import HASH_SIZE, Setsum, item_hash, log_sum
+from ..in_thread import in_thread
 from ..pagestore.index import OpenSegment
 from ..pagestore.item_hashes import read_hashes
 from ..pagestore.pagestore import Pagestore
@@ -101,7 +101,7 @@ class PageCopies:
 
             wanted = [(each, each.pages & batch) for each in held]
             await several_at_once([partial(read, each, own) for each, own in wanted if own])
-            yield await to_thread.run_sync(partial(self._packed, batch, items))
+            yield await in_thread(partial(self._packed, batch, items))
 
     async def _opened(self, held: Held) -> tuple[OpenSegment, VolumeIndex, bytes]:
         return await read_hashes(self._pagestore, self._vid, held.location)
@@ -166,7 +166,7 @@ class PageCopies:
 async def _worked(work: Callable[[], T], pages: int) -> T:
     """In a thread, unless it is less than going there and back."""
     if pages > _FEW:
-        return await to_thread.run_sync(work)
+        return await in_thread(work)
     await let_others()
     return work()
 

@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from anyio import to_thread
-
 from ...volume.checkpoint import Relocated
 from ...volume.entry import is_entry
 from ...volume.envelope import encode
@@ -29,6 +27,7 @@ from ...volume.pageset import PageSet, encode_pages
 from ...volume.records import Location
 from ...volume.segment import FrameAt, SegmentWriter
 from ...volume.setsum import HASH_SIZE, Setsum, item_hash, log_sum
+from ..in_thread import in_thread
 from ..metastore.folded import Folded, relocated_key
 from ..metastore.history import History, Landed
 from ..pagestore.item_hashes import read_hashes
@@ -147,7 +146,7 @@ class Relocation:
 
         for first in range(0, len(rows), AT_ONCE):
             await several_at_once([partial(read, row) for row in rows[first : first + AT_ONCE]])
-        segment, data, pages = await to_thread.run_sync(partial(self._packed, rows, stored))
+        segment, data, pages = await in_thread(partial(self._packed, rows, stored))
         location = await self._save(segment, data)
         after = rows[0].lsn - 1
         commits = encode_pages(PageSet(row.lsn - after for row in rows))

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from anyio import to_thread
-
 from ...volume.encryption import VolumeKeys
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.frame import Encoding, check_frame, split_encrypted, unpack_frame
@@ -20,6 +18,7 @@ from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.segment import FrameAt, SegmentIndex, VolumeIndex, parse_footer
 from ...volume.setsum import HASH_SIZE, item_hash
+from ..in_thread import in_thread
 from .findings import Wrong, words_of
 from .objects import Objects
 from .reach import Reach
@@ -82,11 +81,11 @@ async def checked_segment(reach: Reach, key: str, data: bytes) -> CheckedSegment
     """As `check_segment`, in a thread, with the keys that are at hand."""
     keys = dict[VolumeId, VolumeKeys]()
     if reach.unlock is not None:
-        for vid in await to_thread.run_sync(partial(_encrypted_in, key, data)):
+        for vid in await in_thread(partial(_encrypted_in, key, data)):
             found = await reach.keys_of(str(vid))
             if found is not None:
                 keys[vid] = found
-    return await to_thread.run_sync(partial(check_segment, key, data, keys))
+    return await in_thread(partial(check_segment, key, data, keys))
 
 
 def _encrypted_in(key: str, data: bytes) -> list[VolumeId]:

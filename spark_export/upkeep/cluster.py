@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from anyio.to_thread import run_sync
-
+from ...server.in_thread import in_thread
 from ...server.upkeep.plan_parts import ENTRIES
 from ...server.upkeep.scrub_part import Outcome, Part
 from ...volume.errors import BadInput, BudwoodError
@@ -69,7 +68,7 @@ class Cluster:
     async def _each(self, name: str, pieces: Sequence[P], work: Callable[[P], A]) -> list[A | BudwoodError]:
         job = partial(run_job, self.context, f"budwood {name}", pieces, [1] * len(pieces), work)
         # Whoever is interrupted does not wait for it: its session ends, and the job with that.
-        return await run_sync(job, abandon_on_cancel=True)
+        return await in_thread(job, abandon_on_cancel=True)
 
 
 def check_reachable(url: str) -> None:

@@ -29,7 +29,6 @@ import trio
 from anyio.lowlevel import checkpoint
 from trio._core import _run as scheduler  # pyright: ignore[reportPrivateUsage]
 
-from ...server.store import sql_records
 from ...volume import faults
 
 BEGINNING_MS: Final = 1_700_000_000_000
@@ -54,7 +53,6 @@ def determined(seed: int) -> Generator[None]:
         stack.enter_context(patch.object(os, "urandom", bytes_of.randbytes))
         stack.enter_context(patch.object(time, "time_ns", lambda: true_ms() * 1_000_000))
         stack.enter_context(patch.object(anyio.to_thread, "run_sync", _at_once))
-        stack.enter_context(patch.object(sql_records, "run_sync", _at_once))
         draws.seed(seed)
         gc.disable()
         try:

@@ -99,7 +99,7 @@ MUTANTS: Final = (
     Mutant(
         "an fsync of a directory flushes nothing",
         "fuse/names/nameops.py",
-        "                await trio.to_thread.run_sync(self.edge.environment.flush)\n",
+        "                await in_thread(self.edge.environment.flush)\n",
         "                pass\n",
         (MOUNT, "-k", "names_are_on"),
     ),

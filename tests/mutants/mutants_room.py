@@ -50,7 +50,7 @@ MUTANTS: Final = (
     Mutant(
         "room: a mount leaves what was put off",
         "fuse/mount.py",
-        "            await trio.to_thread.run_sync(environment.room.catch_up)\n",
+        "            await in_thread(environment.room.catch_up)\n",
         "",
         (MOUNT_ROOM, "-k", "put_off"),
     ),

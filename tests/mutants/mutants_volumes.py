@@ -187,7 +187,7 @@ MUTANTS: Final = (
     Mutant(
         "sums are computed where the loop runs",
         "server/pagestore/ingest.py",
-        "await to_thread.run_sync(check) if sum(len(part.ordered) for part in parts) > _FEW_PAGES else check()",
+        "await in_thread(check) if sum(len(part.ordered) for part in parts) > _FEW_PAGES else check()",
         "check()",
         (SUMS, "-k", "takes_long"),
     ),

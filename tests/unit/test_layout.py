@@ -48,6 +48,7 @@ PARTS = {
         "changes",
     ],
     "server": [
+        "in_thread",
         "store",
         "log",
         "plain",

@@ -28,7 +28,6 @@ has no bit. A field that has one is Corrupt without it.
 from __future__ import annotations
 
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -36,6 +35,7 @@ import xxhash
 
 from .decoded_kinds import decodable
 from .errors import Corrupt, Unsupported
+from .thread_pool import ThreadPool
 
 ROOT: Final = b"BWRO"
 BIRTH: Final = b"BWVB"
@@ -158,5 +158,5 @@ def unpack(data: bytes | memoryview | msgspec.Raw, kind: type[_T]) -> _T:
     try:
         return msgspec.msgpack.decode(data, type=decodable(kind))
     except RecursionError:
-        with ThreadPoolExecutor(max_workers=1) as thread:
+        with ThreadPool(max_workers=1) as thread:
             return thread.submit(lambda: msgspec.msgpack.decode(data, type=decodable(kind))).result()

@@ -24,7 +24,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import date
 from functools import wraps
@@ -34,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...volume.errors import BadInput, Conflict, UsageError
+from ...volume.thread_pool import ThreadPool
 from .arrow import fields, footer, plain
 from .files import failed, file_errors, get, join, local_path, locate, names_in, within
 from .runs import DATA, Runs
@@ -269,7 +269,7 @@ class DeltaTarget:
             modified_ms = (system.get_file_info(path).mtime_ns or 0) // 1_000_000
             return AddAction(within(self.url, file.path), file.size_bytes, {}, modified_ms, True, json.dumps(stats))
 
-        with ThreadPoolExecutor(_READERS) as readers:
+        with ThreadPool(_READERS) as readers:
             return list(readers.map(add, files))
 
     def _commits(self, table: DeltaTable) -> Iterator[tuple[int, dict[str, Any]]]:

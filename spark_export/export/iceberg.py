@@ -25,7 +25,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -34,6 +33,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from ...volume.errors import BadInput, Conflict, UsageError
+from ...volume.thread_pool import ThreadPool
 from .arrow import footer, plain
 from .files import failed, file_errors, join, local_path, locate, names_in, remove, within
 from .iceberg_expiry import Expiry
@@ -306,7 +306,7 @@ class IcebergTarget:
             with file_errors(file.path), system.open_input_file(path) as source:
                 return added(file, f"{self._place}/{within(self.url, file.path)}", footer(source), metadata)
 
-        with ThreadPoolExecutor(_READERS) as readers:
+        with ThreadPool(_READERS) as readers:
             return list(readers.map(read, files))
 
     @contextmanager

@@ -13,12 +13,13 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...tables.splits import SPLIT_BYTES
 from ...volume.errors import BudwoodError, Unavailable, UsageError
+from ...volume.thread_pool import ThreadPool
 from ..spark_check import reason
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def run_in_threads(pieces: Sequence[P], work: Callable[[P], A]) -> list[A | Budw
         _thread.ended = ended
         return _answer(work, piece)
 
-    with ThreadPoolExecutor(min(_THREADS, len(pieces)), "budwood-export") as pool:
+    with ThreadPool(min(_THREADS, len(pieces)), "budwood-export") as pool:
         try:
             return [_awaited(future) for future in [pool.submit(answer, piece) for piece in pieces]]
         finally:

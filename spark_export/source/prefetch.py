@@ -7,12 +7,13 @@ run that the one after it is begun. One thread a task, which ends with it; at mo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
 from ...tables.page_source import PageSource
 from ...volume.pageset import PageSet
+from ...volume.thread_pool import ThreadPool
 
 
 class Prefetcher:
@@ -24,7 +25,7 @@ class Prefetcher:
         self.page_count = source.page_count
         self._source = source
         self._runs = _runs(leaves, pages_per_run)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="budwood-ahead")
+        self._threads = ThreadPool(1, thread_name_prefix="budwood-ahead")
         self._begun = False
         self._run = next(self._runs, None)
         self._coming: Future[dict[int, bytes]] | None = None

@@ -110,7 +110,9 @@ def line_of(error: BaseException) -> str:
     if (line := _sqlite_line(error)) is not None:
         return line
     if isinstance(error, OSError) and error.errno is not None:
-        where = f": {error.filename}" if error.filename else ""
+        # What isn't the system's own word for it was said by whoever raised it.
+        own = "" if error.strerror == os.strerror(error.errno) else error.strerror
+        where = f": {error.filename or own}" if error.filename or own else ""
         words = OS_LINES.get(error.errno)
         return words.format(where=where) if words else f"{os.strerror(error.errno)}{where}"
     if isinstance(error, UnicodeDecodeError):

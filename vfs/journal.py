@@ -75,7 +75,9 @@ class JournalFile:
             while written < len(data):
                 written += os.pwrite(self._file.fileno(), memoryview(data)[written:], offset + written)
         except OSError as error:
-            room = f"{tempfile.gettempdir()} can't hold what a ROLLBACK of this transaction needs: {error.strerror}"
+            # None where there is none.
+            where = tempfile.tempdir or "the directory of temporary files"
+            room = f"{where} can't hold what a ROLLBACK of this transaction needs: {error.strerror}"
             raise as_sqlite(Full(f"{room}; make room there or set TMPDIR")) from error
 
     def xFileSize(self) -> int:

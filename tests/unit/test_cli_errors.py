@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -23,7 +24,8 @@ CASES: list[tuple[BaseException, int, str]] = [
     (Corrupt("logs/x", "its checksum differs"), 1, "logs/x is damaged: its checksum differs"),
     (OSError(errno.ENOSPC, "No space left on device", "/x"), 1, "no room left on the disk: /x"),
     (FileNotFoundError(errno.ENOENT, "No such file", "/x"), 1, "no such file or directory: /x"),
-    (OSError(errno.ELOOP, "?"), 1, "Too many levels of symbolic links"),
+    (OSError(errno.ELOOP, os.strerror(errno.ELOOP)), 1, "Too many levels of symbolic links"),
+    (FileNotFoundError(errno.ENOENT, "no folder for temporary files"), 1, "no such file or directory: no folder for"),
     (MemoryError(), 1, "out of memory"),
     (ValueError("odd"), 1, "unexpected ValueError: odd (set BUDWOOD_DEBUG=1"),
     (KeyboardInterrupt(), 130, ""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from collections.abc import Callable
 
 import apsw
@@ -440,6 +442,19 @@ def test_a_journal_is_one_file_across_its_spill() -> None:
     journal.xWrite(b"again", SPILL_BYTES // 2)
     assert journal.xRead(20, SPILL_BYTES // 2 - 5) == model[SPILL_BYTES // 2 - 5 : SPILL_BYTES // 2] + b"again"
     journal.xClose()
+
+
+def test_where_nothing_temporary_can_be_made_a_journal_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_found() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "gettempdir", none_found)
+    journal = JournalFile()
+    journal.xWrite(bytes(SPILL_BYTES), 0)
+    with pytest.raises(apsw.FullError, match=r"No usable temporary directory.*set TMPDIR"):
+        journal.xWrite(b"more", SPILL_BYTES)
+    assert journal.xFileSize() >= SPILL_BYTES
 
 
 def test_a_connection_of_memory_pages_is_closed_with_its_file() -> None:

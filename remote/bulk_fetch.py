@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from ..volume.errors import Unavailable
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet
-from ..volume.thread_limit import start
+from ..volume.thread_limit import start_thread
 from .page_fetch import Asked, Fetched, unpacked
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class _Ahead:
 
     def __enter__(self) -> Iterator[Fetched]:
         try:
-            start(self._thread)
+            start_thread(self._thread)
         except BaseException:
             self._reading.leave()
             raise

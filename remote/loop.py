@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, TypeVarTuple
 
 from ..volume.errors import Unavailable
+from ..volume.thread_limit import start_thread
 from ..volume.tracebacks import strip_traceback
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Portal:
         self._thread = threading.Thread(target=self._run, name="budwood-portal", daemon=True)
         try:
             self._starting.acquire()
-            self._thread.start()
+            start_thread(self._thread)
             self._starting.acquire()
             if self._failed is not None:
                 raise self._failed
@@ -148,18 +149,19 @@ class Portal:
     def _run(self) -> None:
         import asyncio
 
-        from ..volume.thread_pool import ThreadPool
-
         async def main() -> None:
             self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
             # In one of its threads the name of a node is looked up.
-            self.loop.set_default_executor(ThreadPool(thread_name_prefix="budwood-lookup"))
+            self.loop.set_default_executor(pool)
             self._starting.release()
             await self._stop.wait()
             await _cancel_tasks()
 
         try:
             _check_room()
+            from ..volume.thread_pool import ThreadPool
+
+            pool = ThreadPool(thread_name_prefix="budwood-lookup")
             asyncio.run(main())
         except BaseException as error:
             if hasattr(self, "loop"):

@@ -37,7 +37,7 @@ from ..volume.calls import WAIT, WaitRequest
 from ..volume.calls import Head as RemoteHead
 from ..volume.errors import BadInput, BudwoodError, Busy, Diverged, NotFound, Unavailable
 from ..volume.ids import VolumeId
-from ..volume.thread_limit import start
+from ..volume.thread_limit import start_thread
 from ..volume.thread_pool import ThreadPool
 from .afterfork import forgets
 from .autosync_election import Leadership, claim, lead_for_mount, mount_wants, stand
@@ -158,7 +158,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self.counts = SyncCounts()
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="budwood-autosync", daemon=True)
         forgets(self)
-        start(self._thread)
+        start_thread(self._thread)
 
     def forget(self) -> None:
         """In a child after fork: the parent goes on, and the child does nothing of it."""

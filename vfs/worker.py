@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 import anyio
 from anyio.lowlevel import current_token
 
-from ..volume.thread_limit import start
+from ..volume.thread_limit import start_thread
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Worker:
         self._jobs: Final = SimpleQueue[_Job[Any] | None]()
         self._lock: Final = Lock()
         self._current: _Job[Any] | None = None
-        start(Thread(target=self._run, name=name, daemon=True))
+        start_thread(Thread(target=self._run, name=name, daemon=True))
 
     @property
     def is_unwanted(self) -> bool:

@@ -27,7 +27,7 @@ def is_no_thread(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
-def start(thread: threading.Thread) -> None:
+def start_thread(thread: threading.Thread) -> None:
     """Raises Unavailable where it can't be."""
     try:
         thread.start()

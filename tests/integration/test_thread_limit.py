@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from budwood.volume.errors import Unavailable
 from budwood.volume.protocols import Durability
 from budwood.volume.thread_pool import ThreadPool
 
-from ..waits import wait_until
+from ..waits import LIMIT_SECONDS, wait_until
 
 REFUSAL = "can't start new thread"
 NEVER = 1 << 30
@@ -61,25 +62,38 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Refusing]:
 
 
 FACES = [
-    pytest.param(anyio.run, of_a_node.in_thread, id="node"),
-    pytest.param(trio.run, of_a_mount.in_thread, id="mount"),
+    pytest.param(anyio.run, of_a_node.in_thread, anyio.CapacityLimiter, id="node"),
+    pytest.param(trio.run, of_a_mount.in_thread, trio.CapacityLimiter, id="mount"),
 ]
 
 
-@pytest.mark.parametrize(("run", "in_thread"), FACES)
+@pytest.mark.parametrize(("run", "in_thread", "limiter"), FACES)
 def test_work_waits_for_a_thread_and_is_done_once(
-    run: Callable[..., Any], in_thread: Callable[..., Any], refuse: Callable[..., Refusing]
+    run: Callable[..., Any],
+    in_thread: Callable[..., Any],
+    limiter: Callable[[int], Any],
+    refuse: Callable[..., Refusing],
 ) -> None:
-    done = list[int]()
-    refuse(2)
+    done, asked, may_end = list[int](), 0, threading.Event()
+    refusing = refuse(2)
+
+    def work(number: int) -> None:
+        done.append(number)
+        assert may_end.wait(LIMIT_SECONDS)
 
     async def main() -> None:
+        nonlocal asked
+        many = limiter(1000)
         async with anyio.create_task_group() as tasks:
-            for number in range(3):
-                tasks.start_soon(in_thread, done.append, number)
+            # Threads that were idle before this test serve first.
+            while refusing.refused < refusing.times:
+                tasks.start_soon(partial(in_thread, work, asked, limiter=many))
+                asked += 1
+                await anyio.sleep(0.001)
+            may_end.set()
 
     run(main)
-    assert sorted(done) == [0, 1, 2]
+    assert sorted(done) == list(range(asked))
 
 
 @pytest.mark.anyio
@@ -98,9 +112,9 @@ async def test_where_none_is_to_be_had_for_a_while_it_is_refused_and_was_not_beg
     assert len(asked) == len(thread_limit.PAUSES_SECONDS)
 
 
-@pytest.mark.parametrize(("run", "in_thread"), FACES)
+@pytest.mark.parametrize(("run", "in_thread", "limiter"), FACES)
 def test_what_the_work_itself_raises_is_not_taken_for_a_refusal(
-    run: Callable[..., Any], in_thread: Callable[..., Any]
+    run: Callable[..., Any], in_thread: Callable[..., Any], limiter: Callable[[int], Any]
 ) -> None:
     done = list[int]()
 
@@ -110,7 +124,7 @@ def test_what_the_work_itself_raises_is_not_taken_for_a_refusal(
 
     async def main() -> None:
         with pytest.raises(RuntimeError, match=REFUSAL):
-            await in_thread(fail)
+            await in_thread(fail, limiter=limiter(1))
 
     run(main)
     assert done == [1]

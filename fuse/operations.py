@@ -183,9 +183,9 @@ class Operations(pyfuse3.Operations):
         if fields.update_atime:
             node.atime = attr.st_atime_ns
         if fields.update_mtime:
-            node.mtime = attr.st_mtime_ns
+            node.mtime, node.held_mtime = attr.st_mtime_ns, None
             if isinstance(node, File):
-                node.held_mtime, node.dated = None, not fields.update_size
+                node.dated = not fields.update_size
         told = fields.update_mode or fields.update_uid or fields.update_gid or fields.update_atime
         if told or (fields.update_mtime and not fields.update_size):
             node.ctime = time.time_ns()

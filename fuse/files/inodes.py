@@ -22,7 +22,21 @@ _BLOCK: Final = 512
 class Node:
     """Not in the tree (`parent` is None): unlinked, and alive only while someone has it open or remembers it."""
 
-    __slots__ = ("atime", "ctime", "gid", "id", "ino", "lookups", "mode", "mtime", "name", "parent", "stored", "uid")
+    __slots__ = (
+        "atime",
+        "ctime",
+        "gid",
+        "held_mtime",
+        "id",
+        "ino",
+        "lookups",
+        "mode",
+        "mtime",
+        "name",
+        "parent",
+        "stored",
+        "uid",
+    )
 
     def __init__(self, ino: int, attributes: Attributes) -> None:
         self.ino = ino
@@ -32,6 +46,8 @@ class Node:
         self.parent: Directory | None = None
         self.lookups = 0
         """References of the kernel."""
+        self.held_mtime: int | None = None
+        """Shown in place of `mtime` for a moment: by a file's owner, or by NameInvalidation."""
         self.set_attributes(attributes)
 
     def set_attributes(self, attributes: Attributes) -> None:
@@ -68,7 +84,7 @@ class Node:
 
     @property
     def shown_mtime(self) -> int:
-        return self.mtime
+        return self.mtime if self.held_mtime is None else self.held_mtime
 
     @property
     def links(self) -> int:
@@ -115,6 +131,12 @@ class Directory(Node):
     @property
     def length(self) -> int:
         return 4096
+
+    def touch(self) -> None:
+        super().touch()
+        if self.held_mtime is not None:
+            # It moves now, and once more when that ends.
+            self.held_mtime = self.mtime - 1
 
     @property
     def links(self) -> int:

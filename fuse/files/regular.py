@@ -89,7 +89,6 @@ class File(Node):
         "_sent_back",
         "dated",
         "handles",
-        "held_mtime",
         "image",
         "services",
         "sidecars",
@@ -117,10 +116,6 @@ class File(Node):
         """Whether its name doesn't tell yet of what was committed here."""
         self.unread = False
         """Whether nobody has opened it since others told its time, which then is that of the content to come, too."""
-        self.held_mtime: int | None = None
-        """What is shown in place of the time for a moment after a database's commit: it may commit a thousand times a
-        second, and so often the kernel is not told that a time has moved.
-        """
         self._here = here
         self.unlinked = False
         """Whether a program took its name away: what it holds is worth nothing once nobody has it open."""
@@ -132,10 +127,6 @@ class File(Node):
     @property
     def length(self) -> int:
         return self.image.length
-
-    @property
-    def shown_mtime(self) -> int:
-        return self.mtime if self.held_mtime is None else self.held_mtime
 
     @property
     def open_handles(self) -> int:

@@ -21,7 +21,7 @@ from ...sync.attributes import Attributes
 from ...sync.namespace import Entry, Look
 from ..files.image import Image
 from ..files.inodes import Directory, Link, Node
-from ..files.invalidate import forget_attributes, forget_entry
+from ..files.invalidate import NameInvalidation, forget_attributes
 from ..files.regular import File, Services
 
 _DIRECTORY: Final = stat.S_IFDIR | 0o755
@@ -41,6 +41,7 @@ class Tree:
 
     def __init__(self, services: Services, owner: tuple[int, int], file: MakeFile | None = None) -> None:
         self.services = services
+        self.invalidation = NameInvalidation(services.background)
         self._file = file or _file
         self.owner = owner
         self.made = time.time_ns()
@@ -48,8 +49,10 @@ class Tree:
         """What a directory hides: by its name, the id of its entry."""
         self.held: list[Directory] = []
         """Directories that nothing makes one any more, but for programs that expect them still."""
-        self._made: list[Directory] = []
-        """Directories that names below them made."""
+        self._made: dict[Directory, Entry] = {}
+        """Directories that names below them made, and those."""
+        self._shown: dict[Directory, int] = {}
+        """The times that directories showed before others changed them."""
         self._stirred: set[Directory] = set()
         """Those in which others changed names."""
         self._dated: dict[Directory, int] = {}
@@ -117,7 +120,7 @@ class Tree:
 
     def take(self, entry: Entry) -> Node | None:
         """Give an entry its node; None for a volume that a directory hides."""
-        parent, name = self._parent_of(entry.name)
+        parent, name = self._parent_of(entry)
         standing = parent.children.get(name)
         if entry.kind == "directory":
             return self._take_directory(parent, name, entry, standing)
@@ -146,7 +149,7 @@ class Tree:
         fresh.note_moved(head)
         self.drop(file)
         self.add(parent, name, fresh, file.id)
-        forget_entry(parent, name)
+        self.invalidation.forget(parent, name)
         return fresh
 
     def take_along(self, file: File, parent: Directory, name: str) -> None:
@@ -158,7 +161,7 @@ class Tree:
             if sidecar.parent is not None and beside not in parent.children:
                 self._detach(sidecar)
                 parent.add(beside, sidecar)
-                forget_entry(parent, beside)
+                self.invalidation.forget(parent, beside)
 
     def drop(self, node: Node) -> None:
         """Out of its directory; it lives on while someone has it open."""
@@ -169,6 +172,7 @@ class Tree:
     def _take_directory(self, parent: Directory, name: str, entry: Entry, standing: Node | None) -> Directory:
         if isinstance(standing, Directory):
             self.identify(standing, entry.id)
+            self._note_shown(standing)
             standing.set_attributes(self._attributes(entry.attributes))
             self.services.background.start_soon(forget_attributes, standing)
             return standing
@@ -178,10 +182,10 @@ class Tree:
         self.add(parent, name, directory, entry.id, told=True)
         return directory
 
-    def _parent_of(self, path: str) -> tuple[Directory, str]:
+    def _parent_of(self, entry: Entry) -> tuple[Directory, str]:
         """Its directory, made if there is none: names below a name make it one."""
         node = self.root
-        *parts, name = path.split("/")
+        *parts, name = entry.name.split("/")
         for part in parts:
             child = node.children.get(part)
             if not isinstance(child, Directory):
@@ -189,13 +193,15 @@ class Tree:
                     self._hide(child)
                 child = Directory(self.number(), self._attributes(Attributes(mode=_DIRECTORY)))
                 self.add(node, part, child, told=True)
-                self._made.append(child)
+                self._made[child] = entry
             node = child
         return node, name
 
     def _hide(self, node: Node) -> None:
         if node.id:
             self.hidden[node.path] = node.id
+        if node.parent is not None:
+            self._note_shown(node.parent)
         self.drop(node)
 
     def _attributes(self, attributes: Attributes) -> Attributes:
@@ -209,6 +215,7 @@ class Tree:
         """
         self.hidden.clear()
         self._made.clear()
+        self._shown.clear()
         self._stirred.clear()
         self._dated.clear()
         told = {entry.name: entry for entry in look.entries}
@@ -227,20 +234,24 @@ class Tree:
         left = self._move(astray, wanted)
         for entry in sorted(wanted.values(), key=lambda entry: entry.name):
             self._take_told(entry)
-        for directory in self._made:
-            if directory.parent is not None:
-                forget_entry(directory.parent, directory.name)
+        for directory, entry in self._made.items():
+            self._note_made(directory, entry)
         self._prune(left + [directory for directory in self.held if directory.path not in self.hidden])
         self.held = [directory for directory in self.held if directory.path in self.hidden]
         for name in [name for name in self.hidden if name in told and self.find(name) is None]:
             del self.hidden[name]
             self._take_told(told[name])
         for directory in self._stirred:
+            self._note_shown(directory)
             directory.touch()
         for directory, mtime in self._dated.items():
             directory.mtime = mtime
-        for directory in self._stirred:
-            self.services.background.start_soon(forget_attributes, directory)
+        for directory, mtime in self._shown.items():
+            self.invalidation.hold(directory, mtime)
+
+    def _note_shown(self, directory: Directory) -> None:
+        """Before its time changes."""
+        self._shown.setdefault(directory, directory.shown_mtime)
 
     def _move(self, astray: list[Node], wanted: dict[str, Entry]) -> list[Directory]:
         """Take what has another name there, or none, from its place; a file gets the one that is `wanted` for it. The
@@ -275,29 +286,36 @@ class Tree:
         if isinstance(taken, Directory):
             self._dated[taken] = taken.mtime
         # A directory that stands is never forgotten: programs that work in it would lose their way to it.
-        if taken is not None and taken is not standing and taken.parent is not None:
-            if not _was_dated_later(taken.parent, entry):
-                self._stirred.add(taken.parent)
-            forget_entry(taken.parent, taken.name)
+        if taken is not None and taken is not standing:
+            self._note_made(taken, entry)
+
+    def _note_made(self, node: Node, entry: Entry) -> None:
+        """The entry brought it in."""
+        if node.parent is not None:
+            if not _was_dated_later(node.parent, entry):
+                self._stirred.add(node.parent)
+            self.invalidation.forget(node.parent, node.name)
 
     def _detach(self, node: Node) -> None:
         parent, name = node.parent, node.name
         if parent is not None:
+            self._note_shown(parent)
             parent.drop(name)
-            forget_entry(parent, name)
+            self.invalidation.forget(parent, name)
 
     def _place(self, file: File, entry: Entry) -> bool:
         """Give a file that was moved its new place; whether that was free."""
-        parent, name = self._parent_of(entry.name)
+        parent, name = self._parent_of(entry)
         if name in parent.children:
             self.discard(file)
             return False
+        self._note_shown(parent)
         self.take_along(file, parent, name)
         parent.add(name, file)
         self.identify(file, entry.id)
         self._take_attributes(file, entry)
         self._stirred.add(parent)
-        forget_entry(parent, name)
+        self.invalidation.forget(parent, name)
         return True
 
     def _take_attributes(self, node: Node, entry: Entry) -> None:
@@ -309,6 +327,8 @@ class Tree:
             is_dated = False
         if is_dated or (told.mode, told.uid, told.gid) != (known.mode, known.uid, known.gid):
             mtime = told.mtime_ns if is_dated else node.mtime
+            if isinstance(node, Directory):
+                self._note_shown(node)
             node.set_attributes(told)
             node.mtime = mtime
             if isinstance(node, Directory) and is_dated:

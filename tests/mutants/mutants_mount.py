@@ -617,10 +617,31 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the kernel isn't told that a directory has moved",
+        "fuse/files/invalidate.py",
+        "        await _notify_kernel(_forgetting_attributes(directory) for directory in shown)\n",
+        "        pass\n",
+        (MOUNT_TREE, "-k", "becomes"),
+    ),
+    Mutant(
+        "a directory shows that it has moved before the kernel has forgotten the names in it",
         "fuse/names/nametree.py",
-        "            self.services.background.start_soon(forget_attributes, directory)\n",
+        "            self.invalidation.hold(directory, mtime)\n",
         "            pass\n",
-        (MOUNT_TIMES, "-k", "moves_with"),
+        (MOUNT_TREE, "-k", "becomes"),
+    ),
+    Mutant(
+        "what a program changes in a directory moves it only once the kernel has forgotten other names there",
+        "fuse/files/inodes.py",
+        "            self.held_mtime = self.mtime - 1\n",
+        "            pass\n",
+        (MOUNT_TREE, "-k", "becomes"),
+    ),
+    Mutant(
+        "a directory stands still while names below a name in it make that one",
+        "fuse/names/nametree.py",
+        "            self._note_made(directory, entry)\n",
+        "            self.invalidation.forget(self._parent_of(entry)[0], directory.name)\n",
+        (MOUNT_TREE, "-k", "becomes"),
     ),
     Mutant(
         "a directory that was packed at a time is of the moment at which it was unpacked elsewhere",

@@ -1,5 +1,6 @@
 """The tree of a mount, step by step: whatever programs in it, other processes and other homes do with its names, it
-becomes what the namespace is, and the kernel is told of all that it can't know.
+becomes what the namespace is, and the kernel is told of all that it can't know: of names before the time of their
+directory moves.
 
 The mount's own naming and tree, over a real home and a real store, without a kernel: in its stead stands what it has
 been told. Names lie below names that are files, too. MOUNT_TREE_SEEDS=500 tries as many schedules.
@@ -24,9 +25,9 @@ import trio
 import trio.testing
 
 import budwood
+from budwood.fuse.files import invalidate
 from budwood.fuse.files.inodes import Directory, Link, Node
 from budwood.fuse.files.regular import File
-from budwood.fuse.names import nametree
 from budwood.fuse.names.nameops import Naming
 from budwood.fuse.names.nametree import Tree
 from budwood.sync.attributes import Attributes
@@ -51,7 +52,7 @@ LATER_NS: Final = 2_000_000_000_000_000_000
 Shape = dict[str, tuple[str, object, int, int]]
 """By path: the kind, what it leads to, the mode, the time that it was given, if any."""
 Known = dict[tuple[int, str], int]
-"""What a kernel that has looked everywhere knows: the inode of each name in each directory."""
+"""The inode of each name in each directory."""
 
 
 def nodes(directory: Directory) -> Iterator[Node]:
@@ -75,6 +76,94 @@ def shape(tree: Tree) -> Shape:
     return found
 
 
+class Kernel:
+    """One that has looked everywhere, and again wherever it was told to; it watches the times of directories."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.known: Known = {}
+        self.times: dict[int, int] = {}
+        """By directory: what it knows of its time."""
+        self.shown: dict[int, int] = {}
+        """By directory: the time that it would have been told if it had asked after the last step."""
+        self.unseen: set[int] = set()
+        """Directories whose time hasn't moved since it learnt of names in them."""
+        self.dated: set[int] = set()
+        """Those that others dated, or changed otherwise: what came into them before that doesn't move their time."""
+        self.look()
+
+    def names(self) -> Known:
+        return {(each.ino, name): child.ino for each in self.directories() for name, child in each.children.items()}
+
+    def directories(self) -> list[Directory]:
+        return [self.tree.root, *(node for node in nodes(self.tree.root) if isinstance(node, Directory))]
+
+    def look(self) -> None:
+        """At directories that it didn't know."""
+        now = self.names()
+        for each in self.directories():
+            if each.ino not in self.shown:
+                self.shown[each.ino] = self.times[each.ino] = each.shown_mtime
+                self.known |= {key: ino for key, ino in now.items() if key[0] == each.ino}
+
+    def acted(self, keys: set[tuple[int, str]], before: Known) -> None:
+        """A program had it change these names, if they could be: it knows what there is, and asks for the times."""
+        now = self.names()
+        for key in keys:
+            self._learn(key, now.get(key))
+        changed = {key[0] for key in keys if before.get(key) != now.get(key)}
+        for ino in {ino for ino, _ in keys} & {each.ino for each in self.directories()}:
+            shown = self._directory(ino).shown_mtime
+            assert shown != self.shown[ino] or ino not in changed
+            self.times[ino] = self.shown[ino] = shown
+
+    def forget(self, ino: int, name: bytes) -> None:
+        key, now = (ino, name.decode()), self.names()
+        if ino in self.shown and self.known.get(key) != now.get(key):
+            self.unseen.add(ino)
+            self._learn(key, now.get(key))
+
+    def forget_inode(self, ino: int, *, attr_only: bool) -> None:
+        assert attr_only
+        if ino in self.times and isinstance(self.tree.nodes.get(ino), Directory):
+            self.times[ino] = self._directory(ino).shown_mtime
+
+    def check(self) -> None:
+        """A directory whose time has moved is as the kernel knows it."""
+        now = self.names()
+        for each in self.directories():
+            if each.stored.mtime_ns != each.stored.ctime_ns:
+                self.dated.add(each.ino)
+            if each.ino in self.shown and self.shown[each.ino] != each.shown_mtime:
+                self.shown[each.ino] = each.shown_mtime
+                self.unseen.discard(each.ino)
+                assert self._known_of(each.ino, self.known) == self._known_of(each.ino, now)
+
+    def check_told(self) -> None:
+        """There is nothing left that it should be told."""
+        now = self.names()
+        for each in [each for each in self.directories() if each.ino in self.shown]:
+            assert self._known_of(each.ino, self.known) == self._known_of(each.ino, now)
+            assert self.times[each.ino] == each.shown_mtime == each.mtime
+        assert not (self.unseen - self.dated) & {each.ino for each in self.directories()}
+        self.unseen.clear()
+        self.dated.clear()
+
+    def _learn(self, key: tuple[int, str], ino: int | None) -> None:
+        if ino is None:
+            self.known.pop(key, None)
+        else:
+            self.known[key] = ino
+
+    def _known_of(self, directory: int, known: Known) -> Known:
+        return {key: ino for key, ino in known.items() if key[0] == directory}
+
+    def _directory(self, ino: int) -> Directory:
+        node = self.tree.nodes[ino]
+        assert isinstance(node, Directory)
+        return node
+
+
 class Schedule:
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -82,12 +171,9 @@ class Schedule:
         self.edges = [open_edge(home=folder / name, remote=remote) for name in ("home", "home", "far")]
         self.edge, self.other, self.far = self.edges
         self.others, self.away = Namespace(self.other), Namespace(self.far)
-        self.forgotten: set[tuple[int, str]] = set()
-        self.own: set[tuple[int, str]] = set()
-        """Names that the kernel knows of, since what it asked for changed them."""
         self.changes = 0
         self.naming = self._mounted()
-        self.known = self._look_everywhere()
+        self.kernel = Kernel(self.naming.tree)
 
     def _mounted(self) -> Naming:
         namespace = Namespace(self.edge)
@@ -109,14 +195,6 @@ class Schedule:
         )
         return Tree(services, (os.getuid(), os.getgid()))
 
-    def _look_everywhere(self) -> Known:
-        tree = self.naming.tree
-        directories = [tree.root, *(node for node in nodes(tree.root) if isinstance(node, Directory))]
-        return {(each.ino, name): child.ino for each in directories for name, child in each.children.items()}
-
-    def forget(self, parent: Node, name: str) -> None:
-        self.forgotten.add((parent.ino, name))
-
     async def run(self) -> None:
         steps: list[Callable[[], Awaitable[None] | None]] = [
             *[lambda: self._change_names(self.other, self.others)] * 4,
@@ -125,13 +203,17 @@ class Schedule:
             self._pull,
             *[self._program] * 6,
             self._refresh,
+            *[self._tell_kernel] * 3,
         ]
         for _ in range(STEPS):
             done = self.random.choice(steps)()
             if done is not None:
                 await done
-            self._check_kernel()
+            self.kernel.check()
+            self.kernel.look()
         await self._refresh()
+        self.kernel.check()
+        await self._tell_kernel()
         for file in [node for node in nodes(self.naming.tree.root) if isinstance(node, File)]:
             assert self.naming.tree.file_of(file.vid) is file or not file.here
 
@@ -259,7 +341,7 @@ class Schedule:
         every = [node for node in nodes(tree.root) if node.parent is not None]
         directories = [tree.root, *(node for node in every if isinstance(node, Directory))]
         parent, name = self.random.choice(directories), self.random.choice("abcde")
-        known = {(each.ino, child): node.ino for each in directories for child, node in each.children.items()}
+        known, own = self.kernel.names(), {(parent.ino, name)}
         node = self.random.choice(every) if every else None
         acts: list[Callable[[], Awaitable[object]]] = [
             lambda: self.naming.make_file(parent, name, 0o600, CONTEXT),
@@ -267,23 +349,23 @@ class Schedule:
             lambda: self.naming.make_link(parent, name, "target", CONTEXT),
         ]
         if node is not None and node.parent is not None:
-            above, own = node.parent, node.name
+            above, old = node.parent, node.name
             remove = self.naming.rmdir if isinstance(node, Directory) else self.naming.unlink
             acts += [
-                *[lambda: remove(above, own)] * 2,
-                *[lambda: self._rename(above, own, parent, name)] * 2,
+                *[lambda: remove(above, old)] * 2,
+                *[lambda: self._rename(above, old, parent, name)] * 2,
                 lambda: self._chmod(node),
             ]
             if isinstance(node, File):
                 acts.append(lambda: self.naming.bring(node))
-            self.own |= {(above.ino, own), (parent.ino, name)}
-        self.own.add((parent.ino, name))
+            own.add((above.ino, old))
         fresh = self.naming.version == self.naming.namespace.version()
         try:
             await self.random.choice(acts)()
         except (BudwoodError, pyfuse3.FUSEError):
             # It isn't there, is there already, or isn't empty.
-            assert self._look_everywhere() == known or not fresh or tree.hidden
+            assert self.kernel.names() == known or not fresh or tree.hidden
+        self.kernel.acted(own, known)
         if fresh and self.naming.version == self.naming.namespace.version():
             self._check_tree()
 
@@ -323,19 +405,11 @@ class Schedule:
                 wanted[path] = told[path]
         assert told == wanted
 
-    def _check_kernel(self) -> None:
-        now = self._look_everywhere()
-        directories = {self.naming.tree.root.ino, *(ino for (_, _), ino in now.items())}
-        for key in self.known.keys() | now.keys():
-            if self.known.get(key) != now.get(key) and key[0] in directories and key[0] in self._directories_then:
-                assert key in self.forgotten | self.own, f"{key} is {now.get(key)}, and was {self.known.get(key)}"
-        self.known = now
-        self.forgotten.clear()
-        self.own.clear()
-
-    @property
-    def _directories_then(self) -> set[int]:
-        return {self.naming.tree.root.ino, *self.known.values()}
+    async def _tell_kernel(self) -> None:
+        await self.naming.tree.invalidation.run()
+        self.kernel.check()
+        self.kernel.look()
+        self.kernel.check_told()
 
 
 def _nobody_hears(*_: object) -> None:
@@ -360,7 +434,11 @@ def schedule_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
         monkeypatch.setattr(ids, "os", SimpleNamespace(urandom=noise.randbytes))
         monkeypatch.setattr(ids, "time", SimpleNamespace(time_ns=lambda: next(ticks)))
         made.append(Schedule(tmp_path, seed))
-        monkeypatch.setattr(nametree, "forget_entry", made[-1].forget)
+        kernel = made[-1].kernel
+        notices = SimpleNamespace(
+            InodeT=int, FileNameT=bytes, invalidate_entry=kernel.forget, invalidate_inode=kernel.forget_inode
+        )
+        monkeypatch.setattr(invalidate, "pyfuse3", notices)
         return made[-1]
 
     yield make

@@ -106,6 +106,7 @@ from .store.probe import probed_root
 from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
 from .store.root import GC_INTERVAL_SECONDS, Root
+from .store.store_clock import StoreClock
 from .store.tree_nodes import loading
 from .upkeep.collector import Collector, Verify
 from .upkeep.ended_forks import EndedForks
@@ -181,9 +182,11 @@ class Node:
         self.volumes = Volumes(logs)
         self._mover = Mover(logs, self.volumes)
         self._appender = Appender(logs, self.volumes, self._mover)
+        self.clock = StoreClock(logs.store, logs.now_ms, logs.patience, skew_seconds=skew_seconds)
         pins = Pins(
             logs.store,
             now_ms=logs.now_ms,
+            clock=self.clock,
             patience=logs.patience,
             skew_seconds=skew_seconds,
             gc_interval_seconds=root.gc_interval_seconds,
@@ -204,7 +207,9 @@ class Node:
         self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds, verify)
         self.transactions = Transactions(logs, self.volumes, self.collector)
         self._decommissioner = Decommissioner(logs, self._mover.ready_for, self.transactions.reject_all, share)
-        self.upkeep = Upkeep(logs, self.volumes, self.retainer, self.folder, self.collector, root.names_id, pace=pace)
+        self.upkeep = Upkeep(
+            logs, self.volumes, self.retainer, self.folder, self.collector, root.names_id, self.clock, pace=pace
+        )
 
     @classmethod
     @asynccontextmanager
@@ -273,7 +278,7 @@ class Node:
             patience=patience,
         )
         failure: BaseException | None = None
-        upkeeping, standing_by, taking_back = anyio.CancelScope(), anyio.CancelScope(), anyio.CancelScope()
+        upkeeping, standing_by, taking_back, warning = (anyio.CancelScope() for _ in range(4))
         async with anyio.create_task_group() as tasks:
             surveys = Surveys(store, tasks, patience, now_ms)
             logs = Logs(
@@ -306,6 +311,8 @@ class Node:
                     share=share,
                 )
                 logs.on_stood = counted.shared
+                if share is not None:
+                    tasks.start_soon(_running, warning, node.clock.warn)
                 if upkeep:
                     logs.on_stood = partial(_stood, node)
                     node.retention.pins.on_change = node.upkeep.pinned
@@ -328,6 +335,7 @@ class Node:
                 upkeeping.cancel()
                 standing_by.cancel()
                 taking_back.cancel()
+                warning.cancel()
                 surveys.close()
                 logs.close()
         if failure is not None:

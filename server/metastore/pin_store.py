@@ -47,6 +47,7 @@ from ...volume.pins import (
 from ..store.protocol import Keys, Store
 from ..store.retrying import PATIENT, Patience, create_settled, get_retried, retried
 from ..store.root import GC_INTERVAL_SECONDS
+from ..store.store_clock import StoreClock
 
 BELIEVED_SECONDS: Final = 5.0
 SKEW_SECONDS: Final = 30.0
@@ -86,11 +87,14 @@ class Pins:
         store: Store,
         *,
         now_ms: Callable[[], int],
+        clock: StoreClock | None = None,
         patience: Patience = PATIENT,
         skew_seconds: float = SKEW_SECONDS,
         gc_interval_seconds: float = GC_INTERVAL_SECONDS,
     ) -> None:
+        """Nothing ends that is overdue by a clock that runs ahead of the store's."""
         self._store = store
+        self._clock = clock
         self.now_ms = now_ms
         self._patience = patience
         self.skew_seconds = skew_seconds
@@ -206,9 +210,11 @@ class Pins:
         """The pin, ended if it was overdue."""
         while overdue(pin, self.now_ms(), self._skew_ms):
             try:
+                if self._clock is not None:
+                    await self._clock.check()
                 pin = await self.change(pin, PinEvent.EXPIRE)
             except (StoreError, Unauthorized):
-                # Whether it ended isn't known: then it holds.
+                # Whether it has ended, or is to, isn't known: then it holds.
                 break
         return pin
 

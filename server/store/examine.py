@@ -21,10 +21,9 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from statistics import median
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import anyio
 
@@ -32,6 +31,7 @@ from ...volume.errors import AlreadyExists, BudwoodError, NotFound, StoreError, 
 from ...volume.ids import StoreId
 from .protocol import Store
 from .retrying import Patience, get_retried, retried
+from .store_clock import ahead_of, dated
 
 RACERS: Final = 16
 RACES: Final = 3
@@ -41,13 +41,6 @@ _SECONDS: Final = 60.0
 _WAY_OUT: Final = "use a store or gateway that does"
 _DATA: Final = bytes(range(256)) * 300
 _RANGES: Final = ((0, 1), (0, 256), (255, 258), (76_799, 76_800), (70_000, 900_000), (76_700, None), (100_000, 100_001))
-
-
-@runtime_checkable
-class Dated(Protocol):
-    """A store that tells when an object was made."""
-
-    async def made_at(self, key: str) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,24 +176,23 @@ class Examination:
         return Observed("delete", good=True, says="gone at once, and the key is free again")
 
     async def _clock(self) -> Observed:
-        if not isinstance(self._store, Dated):
+        store = dated(self._store)
+        if store is None:
             return Observed("clock", good=True, says="the store doesn't tell the time", needed=False)
         key = self._key("clock")
-        before = time.time()
+        before = time.time() * 1000
         await self._place(key, b"")
-        after = time.time()
-        told = (await self._store.made_at(key)).timestamp()
-        # It may be told in whole seconds.
-        least, most = told - after, told + 1 - before
-        ahead = 0.0 if least <= 0 <= most else min(least, most, key=abs)
+        after = time.time() * 1000
+        # The store's, of ours.
+        ahead = -ahead_of(await store.made_at(key), before, after)
         facts = {"ahead_seconds": round(ahead, 3)}
         if not ahead:
             return Observed("clock", good=True, says="as this machine's, within a second", needed=False, facts=facts)
         words = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
         if abs(ahead) < self._skew_seconds:
-            says = f"{words}: leases allow for {self._skew_seconds:g} s"
+            says = f"{words}: clocks may lie {self._skew_seconds:g} s apart"
             return Observed("clock", good=True, says=says, needed=False, facts=facts)
-        says = f"{words}; leases allow for {self._skew_seconds:g} s between machines: set this one's by NTP"
+        says = f"{words}; clocks may lie {self._skew_seconds:g} s apart: set this one's by NTP"
         return Observed("clock", good=False, says=says, needed=False, facts=facts)
 
     async def _latency(self) -> Observed:

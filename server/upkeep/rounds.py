@@ -63,7 +63,9 @@ class Rounds:
     _tended: dict[str, _Tended] = field(default_factory=dict[str, _Tended])
 
     async def once(self, names: list[str] | None = None) -> None:
-        """Each log in turn, or those. Raises NotFound, and Unavailable and Unauthorized where they can't be listed."""
+        """Each log in turn, or those. Raises NotFound, and Unavailable and Unauthorized where they can't be listed, or
+        where the time is wrong."""
+        await self.upkeep.clock.check()
         store, patience = self.logs.store, self.logs.patience
         for name in names or ():
             await check_log(store, name, patience)
@@ -92,6 +94,7 @@ class Rounds:
             self.watcher.failed("", failure)
 
     async def _round(self) -> None:
+        await self.upkeep.clock.check()
         store, patience = self.logs.store, self.logs.patience
         name, stand = "", set[str]()
         while name := await next_log(store, name, patience, over=Over.CLEARED_PASSED):

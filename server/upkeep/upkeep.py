@@ -39,6 +39,7 @@ from ..metastore.logs import Log, Logs
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
 from ..metastore.rolled_stream import RolledStream
+from ..store.store_clock import StoreClock
 from ..store.tree_nodes import loading
 from .collector import Collector, Progress, Stage
 from .fold import Folder, folds
@@ -160,6 +161,7 @@ class Upkeep:
         folder: Folder,
         collector: Collector,
         namespace: VolumeId,
+        clock: StoreClock,
         *,
         pace: Pace = CALM,
     ) -> None:
@@ -172,6 +174,7 @@ class Upkeep:
         self._retainer = retainer
         self._folder = folder
         self._collector = collector
+        self.clock = clock
         self._pace = pace
         self._known: dict[str, _Known] = {}
         self.done = Done()
@@ -232,6 +235,7 @@ class Upkeep:
         """Raises LogIsOver where nothing of it is left to be looked after, and as `tend` does."""
         log = await self._logs.get(name)
         await self._logs.writer(log)
+        await self.clock.check()
         known, failures, default = _Known(), list[tuple[VolumeId, BudwoodError]](), self._default_once()
         for vid in await self._tended_of(log, extent, default):
             try:
@@ -303,6 +307,7 @@ class Upkeep:
         """Raises LogIsOver where there is nothing left to be looked after, and whatever else it meets."""
         default, log = self._default_once(), await self._logs.get(name)
         await self._logs.writer(log)
+        await self.clock.check()
         await self._note_names(log)
         everything, to_retain = now >= known.all_at, set[str]()
         if everything:
@@ -482,6 +487,7 @@ class Upkeep:
 
     async def _cleared(self, name: str, on_deleted: Callable[[int], None] = lambda _: None) -> Cleared:
         most = self._pace.deletes_a_second
+        await self.clock.check()
         return await self._collector.over_logs.clear(name, most_a_second=most, on_deleted=on_deleted)
 
     async def _clear(self, name: str, known: _Known) -> None:

@@ -83,8 +83,8 @@ def test_a_bucket_that_looks_and_writes_apart_is_found_out_by_a_race(doctor: Doc
 @pytest.mark.parametrize(
     ("ahead_seconds", "state", "words"),
     [
-        (12, "ok", "s ahead of this machine's: leases allow for 30 s"),
-        (-90, "failed", "behind this machine's; leases"),
+        (12, "ok", "s ahead of this machine's: clocks may lie 30 s apart"),
+        (-90, "failed", "behind this machine's; clocks"),
     ],
 )
 def test_a_clock_that_is_off_is_told_and_only_that(

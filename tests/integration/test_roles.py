@@ -24,6 +24,7 @@ CREATORS: Final = {
     "server/store/root.py": "the store's first comer",
     "server/store/examine.py": "whoever opens a store, of what nobody reads",
     "server/store/probe.py": "whoever opens a store, of what nobody reads",
+    "server/store/store_clock.py": "whoever forgets by the clock, of what nobody reads",
     "server/metastore/births.py": "writer: a volume's birth",
     "server/metastore/retirement.py": "whoever takes a node out: the mark that it owns nothing any more",
     "server/metastore/organisations.py": "whoever makes an organisation's first key: the organisation",
@@ -44,6 +45,7 @@ DELETERS: Final = {
     "server/upkeep/deletion.py",
     "server/store/examine.py",
     "server/store/probe.py",
+    "server/store/store_clock.py",
 }
 
 

@@ -9,9 +9,39 @@ from .mutant import Mutant
 
 SCHEDULES: Final = ("tests/property/test_simulation.py", "-k", "schedules_hold")
 
+STORE_CLOCK: Final = "tests/integration/test_store_clock.py"
+
 _HELD: Final = "        held = {pin.lsn for pin in pins if pin.holds} | forks\n"
 
 MUTANTS: Final = (
+    Mutant(
+        "upkeep: policies go by a clock that runs ahead",
+        "server/upkeep/upkeep.py",
+        "        await self.clock.check()\n        known, failures",
+        "        known, failures",
+        (STORE_CLOCK, "-k", "policy"),
+    ),
+    Mutant(
+        "upkeep: pins end by a clock that runs ahead",
+        "server/metastore/pin_store.py",
+        "                    await self._clock.check()\n",
+        "                    pass\n",
+        (STORE_CLOCK, "-k", "pin"),
+    ),
+    Mutant(
+        "upkeep: a clock that was set meanwhile is believed",
+        "server/store/store_clock.py",
+        " or abs(was_set) > self._skew_seconds / 2",
+        "",
+        (STORE_CLOCK, "-k", "set"),
+    ),
+    Mutant(
+        "upkeep: a clock that was wrong stays wrong",
+        "server/store/store_clock.py",
+        " or known.ahead_seconds > self._skew_seconds",
+        "",
+        (STORE_CLOCK, "-k", "set"),
+    ),
     Mutant(
         "upkeep: a volume that came unseen holds back where it was",
         "server/upkeep/upkeep.py",

@@ -8,15 +8,15 @@ first.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+
+import msgspec
 
 from ..remote.page_fetch import unpack_valid
 from ..volume.frame import Frame
 from ..volume.pageset import PageSet, beyond
 
 
-@dataclass(slots=True, eq=False)
-class _Held:
+class _Held(msgspec.Struct, eq=False):
     where: str
     """Who sent it, for an error's words."""
     frame: Frame

@@ -26,7 +26,6 @@ import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
@@ -90,8 +89,7 @@ R = TypeVar("R")
 AnyRow: TypeAlias = Row[Any, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for what; tests bring their own clock."""
 
     connect_seconds: float = 3.0

@@ -6,9 +6,10 @@ nothing that can be read, whoever asks makes the calls by themselves, which say 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ..volume.calls import OPEN, OpenRequest
 from ..volume.errors import Corrupt, NotFound
@@ -35,8 +36,7 @@ class Unopened(Enum):
     """The calls by themselves tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True):
     """What came."""
 
     where: str

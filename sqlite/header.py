@@ -28,8 +28,9 @@ Why page 1 is shown otherwise than it is stored:
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ..volume.errors import BadInput, Corrupt, Unsupported
 from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
@@ -50,8 +51,7 @@ _TO_ROLLBACK: Final = bytes.maketrans(b"\2", b"\1")
 _UNKNOWN: Final = bytes(4)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, gc=False):
     """Sizes in bytes, counts in pages; `user_version` and `application_id` are signed, as their pragmas are."""
 
     page_size: int

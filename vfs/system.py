@@ -23,7 +23,6 @@ import atexit
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from typing import Any, Final, NamedTuple, cast
@@ -31,6 +30,7 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import apsw
+import msgspec
 
 from ..volume.errors import BadInput, BudwoodError
 from ..volume.ids import check_name
@@ -56,8 +56,7 @@ named: Final[WeakValueDictionary[str, VolumeVFS]] = WeakValueDictionary()
 """The newest VFS of each name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What is to be opened. `home` and `remote` are None where the VFS's own apply."""
 
     name: str

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
@@ -490,8 +489,7 @@ def _anything(*_: object) -> None:
     """Nothing is checked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row(Generic[Q, A_co]):
+class Row(msgspec.Struct, Generic[Q, A_co], frozen=True):
     """A call of the protocol, whether `Remote.ask` or a method of its own makes it."""
 
     name: str
@@ -511,8 +509,7 @@ class Row(Generic[Q, A_co]):
         return self.right or (Right.WRITE if self.changes else Right.READ)
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Row[Q, A_co]):
+class Call(Row[Q, A_co], frozen=True):
     """One that `Remote.ask` makes."""
 
     sendable: Callable[[Q], object] = _anything

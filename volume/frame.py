@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Any, Final
@@ -60,8 +59,7 @@ class FrameInfo(msgspec.Struct, frozen=True, array_like=True):
     """Page indexes, ascending."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """On its way to a reader."""
 
     info: FrameInfo

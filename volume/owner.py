@@ -16,9 +16,10 @@ An epoch that doesn't say where it was taken is as good as taken here.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
+
+import msgspec
 
 from .entry import EpochRecord
 
@@ -35,8 +36,7 @@ class Liveness(Enum):
     """Its address means nothing here."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkStack:
+class NetworkStack(msgspec.Struct, frozen=True, gc=False):
     """A network stack: what loopback addresses belong to."""
 
     machine: str

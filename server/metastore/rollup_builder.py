@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+from anyio.lowlevel import checkpoint
 
 from ...volume.envelope import decode, encode
 from ...volume.errors import Corrupt, Unsupported
@@ -41,15 +42,24 @@ from ...volume.rollup import (
 )
 from ...volume.setsum import EMPTY_SUM, Setsum
 from ...volume.tree_node import Pointer
+from ..in_thread import in_thread
 from ..log.chain import Chain
 from ..store.tree_change import put, without
-from ..store.tree_nodes import loading_in_thread
+from ..store.tree_nodes import loading_in_turns
 from .history import FAN, LEVEL_BITS, Landed, Run
 from .layered_map import LayeredMap
 from .names_rollup import NamesRollup
 from .rolled_stream import RolledLog, RolledStream, commit_in, parts_of_run, run_key
 from .state import Last, Refusal, StreamState, apply, born, carried_over
 from .streams import Part
+
+_MANY_PARTS: Final = 128
+_TURN_ITEMS: Final = 64
+"""Take about a millisecond."""
+_STREAM_ITEMS: Final = 8
+"""Take as long as a stream, besides its items."""
+
+_Item: TypeAlias = tuple[bytes, bytes | None]
 
 
 class Built(NamedTuple):
@@ -98,7 +108,7 @@ async def build_rollup(
 
 
 class RolledUp(NamedTuple):
-    items: list[tuple[bytes, bytes | None]]
+    items: list[_Item]
     """Those that a rollup has anew, or otherwise than the one before, sorted; None: which it has no more."""
     folds: bool
     """Whether a stream in it was folded."""
@@ -114,29 +124,56 @@ class RolledUp(NamedTuple):
 
 async def rolled_up(base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]) -> RolledUp:
     """What a rollup has otherwise than `base`, of every stream that has more behind that. See `build_rollup`."""
-    left, items = list(tails.items()), list[tuple[bytes, bytes | None]]()
+    left, items = list(tails.items()), list[_Item]()
     folds, policies, relocations, rules = base.folds, base.policies, base.relocations, base.rules
     names: dict[str, NamesRollup] = {}
 
-    def roll() -> RolledUp:
+    async def roll() -> RolledUp:
         nonlocal folds, policies, relocations, rules
+        turns = _Turns()
         while left:
             stream, parts = left[-1]
             volume = _StreamRollup(base, stream, births.get(stream))
             if volume.known:
-                items.extend(list(volume.changes(parts)))
+                items.extend(await _all_of(volume.changes(parts), turns, at_once=len(parts) > _MANY_PARTS))
                 folds, policies = folds or volume.folded, policies or volume.has_policy
                 relocations, rules = relocations or volume.has_relocations, rules or volume.has_rules
             else:
                 of_names = names.setdefault(stream, NamesRollup(base, stream))
-                items.extend(list(of_names.changes(parts)))
+                items.extend(await _all_of(of_names.changes(parts), turns, at_once=True))
                 policies = policies or of_names.has_policy
+            # What was rolled up stays when the next one must wait for a node.
             left.pop()
         followed = base.followed and not any(key[16:17] == PART for key, _ in items)
         return RolledUp(sorted(items, key=itemgetter(0)), folds, policies, relocations, rules, followed)
 
-    # One thread for all: what it has rolled up stays when it must wait for a node.
-    return await loading_in_thread(roll)
+    return await loading_in_turns(roll)
+
+
+class _Turns:
+    """Between which the loop is everybody's. A thread beside it would be no help: they would take the interpreter from
+    each other, each time that a commit's page is hashed."""
+
+    def __init__(self) -> None:
+        self._worked = 0
+
+    async def worked(self, items: int) -> None:
+        self._worked += items
+        if self._worked >= _TURN_ITEMS:
+            self._worked = 0
+            await checkpoint()
+
+
+async def _all_of(changes: Iterator[_Item], turns: _Turns, *, at_once: bool) -> list[_Item]:
+    """In a thread, where there is much to be done before the first of them comes, `at_once`."""
+    if at_once:
+        return await in_thread(list, changes)
+    made: list[_Item] = []
+    for item in changes:
+        made.append(item)
+        await turns.worked(1)
+    await turns.worked(_STREAM_ITEMS)
+    return made
 
 
 @dataclass(slots=True)

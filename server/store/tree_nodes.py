@@ -206,8 +206,13 @@ async def loading(ask: Callable[[], T], kept: ExitStack | None = None) -> T:
 
 async def loading_in_thread(ask: Callable[[], T]) -> T:
     """As `loading`, with `ask` in a worker thread."""
+    return await loading_in_turns(partial(in_thread, ask))
+
+
+async def loading_in_turns(ask: Callable[[], Awaitable[T]]) -> T:
+    """As `loading`, of what gives way to others meanwhile, and goes on where it was when it is called anew."""
     with ExitStack() as own:
-        return await _loading(partial(in_thread, ask), own)
+        return await _loading(ask, own)
 
 
 async def _loading(ask: Callable[[], Awaitable[T]], kept: ExitStack) -> T:

@@ -24,6 +24,7 @@ ALL = (
     "offered",
     "workers",
     "appending",
+    "steady",
     "bulk",
     "cold",
     "encrypted",

@@ -35,6 +35,8 @@ YOUNG = 20_000
 """As in a process that serves (server/http/process.py)."""
 ROUNDS = 3
 HERE = Path(__file__).resolve().parent.parent
+BOUNDS = {"p50": 150.0, "p99": 250.0}
+UNITS = {"p50": " ms", "p99": " ms", "p99.9": " ms", "longest": " ms", "CPU of a commit": " ms", "memory": " MB"}
 
 
 async def measured(volumes: int) -> dict[str, float]:
@@ -81,41 +83,50 @@ def entries_in(memory: MemoryStore) -> int:
     return sum("/entries/" in key for key in memory.objects)
 
 
-def run(tree: Path, volumes: int) -> dict[str, float]:
+def run(module: str, tree: Path, load: int) -> dict[str, float]:
     """In a process of its own, by the code of that tree."""
     program = (
         f"import sys, json, anyio; sys.path.insert(0, {str(tree.parent)!r}); sys.path.insert(1, {str(HERE)!r});"
-        "from bench.appending import measured;"
-        f"print(json.dumps(anyio.run(measured, {volumes})))"
+        f"from {module} import measured;"
+        f"print(json.dumps(anyio.run(measured, {load})))"
     )
     told = subprocess.run([sys.executable, "-P", "-c", program], check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(told.stdout.splitlines()[-1])
     return found
 
 
-def main(arguments: list[str]) -> None:
-    volumes = int(arguments[0]) if arguments else 1500
+def in_turns(module: str, load: int, commit: str | None) -> dict[str, list[dict[str, float]]]:
+    """What the module measures under that load, by this code ("") and, if it is given, by that of the commit."""
     with scratch() as folder:
         trees = {"": folder / "now" / "budwood"}
         (folder / "now").mkdir()
         trees[""].symlink_to(HERE)
-        if len(arguments) > 1:
+        if commit is not None:
             trees["before"] = folder / "before" / "budwood"
             subprocess.run(["git", "clone", "-q", str(HERE), str(trees["before"])], check=True)
-            subprocess.run(["git", "-C", str(trees["before"]), "checkout", "-q", arguments[1]], check=True)
+            subprocess.run(["git", "-C", str(trees["before"]), "checkout", "-q", commit], check=True)
         rounds: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
         for _ in range(ROUNDS):
             for name, tree in trees.items():
-                rounds[name].append(run(tree, volumes))
-    units = {"p50": " ms", "p99": " ms", "CPU of a commit": " ms", "memory": " MB"}
-    bounds = {"p50": 150.0, "p99": 250.0}
+                rounds[name].append(run(module, tree, load))
+    return rounds
+
+
+def figures_of(rounds: dict[str, list[dict[str, float]]]) -> list[Figure]:
     figures: list[Figure] = []
     for name, found in rounds.items():
         for what in found[0]:
             values = [each[what] for each in found]
-            bound = None if name else bounds.get(what)
-            figures.append(Figure(f"{name} {what}".strip(), median(values), units.get(what, ""), bound, values))
-    if "before" in rounds:
+            bound = None if name else BOUNDS.get(what)
+            figures.append(Figure(f"{name} {what}".strip(), median(values), UNITS.get(what, ""), bound, values))
+    return figures
+
+
+def main(arguments: list[str]) -> None:
+    volumes, commit = int(arguments[0]) if arguments else 1500, arguments[1] if len(arguments) > 1 else None
+    rounds = in_turns("bench.appending", volumes, commit)
+    figures = figures_of(rounds)
+    if commit is not None:
         ratios = [
             now["commits a second"] / before["commits a second"]
             for now, before in zip(rounds[""], rounds["before"], strict=True)

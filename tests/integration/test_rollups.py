@@ -3,12 +3,15 @@ be written: test_rollups_written.py."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import msgspec
 import pytest
+from anyio.lowlevel import checkpoint
 
+from budwood.server import in_thread as server_in_thread
+from budwood.server.metastore import rollup_builder
 from budwood.server.metastore.rolled_names import NamesBehind
 from budwood.server.metastore.rolled_stream import RolledStream
 from budwood.server.node import Node
@@ -107,6 +110,36 @@ async def test_opening_a_log_costs_as_much_however_long_it_is() -> None:
     assert max(first) <= 5
     assert max(first_long) <= 5
     check_all(long)
+
+
+@pytest.mark.parametrize(("volumes", "commits", "turns"), [(64, 1, 8), (2, 130, 0)])
+async def test_others_have_their_turns_while_streams_are_rolled_up(
+    store: RiggedStore, node: Node, monkeypatch: pytest.MonkeyPatch, volumes: int, commits: int, turns: int
+) -> None:
+    """In between, or, where one has a long tail, since that is for a thread."""
+    told = [await Told.born(node) for _ in range(volumes)]
+    for each in told:
+        await each.commit_many(node, commits)
+    given, in_threads = 0, 0
+
+    async def give() -> None:
+        nonlocal given
+        given += 1
+        await checkpoint()
+
+    async def in_thread(work: Callable[..., list[object]], *arguments: object) -> list[object]:
+        nonlocal in_threads
+        in_threads += 1
+        return await server_in_thread.in_thread(work, *arguments)
+
+    monkeypatch.setattr(rollup_builder, "checkpoint", give)
+    monkeypatch.setattr(rollup_builder, "in_thread", in_thread)
+    await roll_up(node, "main")
+    assert given >= turns
+    assert in_threads == (0 if turns else volumes)
+    for each in told:
+        await each.check(node)
+    check_all(store)
 
 
 async def test_what_was_cut_off_and_forgotten_stays_so(store: RiggedStore, node: Node) -> None:

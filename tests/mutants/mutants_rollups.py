@@ -17,6 +17,20 @@ FOLLOWS: Final = (WRITTEN, "-k", "another_has_named and asyncio")
 
 MUTANTS: Final = (
     Mutant(
+        "rollups: streams are rolled up without a turn for others",
+        "server/metastore/rollup_builder.py",
+        "            await checkpoint()\n",
+        "            pass\n",
+        ("tests/integration/test_rollups.py", "-k", "their_turns"),
+    ),
+    Mutant(
+        "rollups: a long tail is rolled up in the loop",
+        "server/metastore/rollup_builder.py",
+        "at_once=len(parts) > _MANY_PARTS",
+        "at_once=False",
+        ("tests/integration/test_rollups.py", "-k", "their_turns"),
+    ),
+    Mutant(
         "rollups: a volume goes on over what another log has of it",
         "server/metastore/rolled_stream.py",
         "clients = state.clients.over(_Clients(self), lambda _, last: last is None or last.lsn > stay.head)",

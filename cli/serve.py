@@ -144,7 +144,7 @@ def serve(
             "--memory",
             metavar="MIB",
             min=0,
-            help="Keep so much of what nobody uses open: volumes, logs and names; 64 unless told, of all workers.",
+            help="Keep so much of what nobody uses open: volumes, logs and names; 128 unless told, of all workers.",
         ),
     ] = None,
     drain: Annotated[

@@ -244,7 +244,7 @@ class Node:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
         What is planned to go from a store that is made here waits for `gc_interval_seconds`.
         On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py). Of the
-        volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (64 MiB unless told).
+        volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (128 MiB unless told).
         With `upkeep` what it appends to is looked after meanwhile, at that pace (upkeep/upkeep.py). `verify` is who has
         a garbage plan verified (upkeep/collector.py). `batching` is how its entries form (log/waiting.py). A `standby`
         takes over the logs of nodes that can't be reached any more (metastore/standby.py). With `takes_back` it owns

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, Protocol
 
-MEMORY_BYTES: Final = 64 << 20
+MEMORY_BYTES: Final = 128 << 20
+"""Room for what comes of a few thousand commits a second until the next rollup: without it, whatever commits again and
+again would be opened anew each time."""
 
 _TRIES: Final = 16
 """Of busy ones that are passed over at a time."""

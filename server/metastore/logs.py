@@ -39,6 +39,7 @@ from ...volume.entry import EpochRecord
 from ...volume.errors import BadInput, Full, NotOwner, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.owner import Liveness
+from ...volume.records import Birth
 from ..log.in_flight import Landed, Load
 from ..log.listing import shared_logs
 from ..log.log_writer import LogWriter
@@ -148,7 +149,9 @@ class Logs:
         self._open = WeakValueDictionary[str, Log]()
         self._half = WeakValueDictionary[str, Log]()
         """Those whose opening the store cut off, as far as they were read."""
-        self._rollups = Rollups(store, tasks, patience)
+        self.birth_of: Callable[[VolumeId], Birth | None] = lambda _: None
+        """Of a volume that is open."""
+        self._rollups = Rollups(store, tasks, patience, lambda vid: self.birth_of(vid))
         self._opening = SingleFlight[Log](tasks, "opening log")
         self._taking = SingleFlight[None](tasks, "taking log")
         self._looking = SingleFlight[None](tasks, "looking at log")

@@ -72,6 +72,11 @@ class Volumes:
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
         self._open = WeakValueDictionary[VolumeId, Volume]()
+        logs.birth_of = self._birth_of
+
+    def _birth_of(self, vid: VolumeId) -> Birth | None:
+        volume = self._open.get(vid)
+        return None if volume is None else volume.birth
 
     async def get(self, vid: VolumeId, *, fresh: bool = False, confirm: bool = False, glance: bool = False) -> Volume:
         """The volume, followed to the log it is in. `fresh`: with everything that stood when this was called;

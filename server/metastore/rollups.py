@@ -225,9 +225,17 @@ def volume_of(stream: str) -> VolumeId | None:
 class Rollups:
     """What the rollups of all logs of a process share."""
 
-    def __init__(self, store: Store, tasks: TaskGroup, patience: Patience) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tasks: TaskGroup,
+        patience: Patience,
+        birth_of: Callable[[VolumeId], Birth | None] = lambda _: None,
+    ) -> None:
+        """`birth_of` gives those of volumes that are open."""
         self.store = store
         self.patience = patience
+        self._birth_of = birth_of
         self.nodes = Nodes(store, limit_bytes=NODE_BYTES, patience=patience)
         self._writing = SingleFlight[None](tasks, "rolling up log")
         self._closed = False
@@ -253,7 +261,7 @@ class Rollups:
 
         async def read(vid: VolumeId) -> None:
             try:
-                birth = await read_birth(self.store, vid, self.patience)
+                birth = self._birth_of(vid) or await read_birth(self.store, vid, self.patience)
             except (NotFound, Corrupt, Unsupported):
                 # Nobody can open it: what it has is kept as it stands.
                 return

@@ -11,11 +11,12 @@ A volume that nobody uses is let go of in its turn (kept_open.py), and followed 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from ...volume.errors import Corrupt, Unavailable
 from ...volume.ids import VolumeId
+from ...volume.lru_cache import LruCache
 from ...volume.records import Birth, Open
 from ...volume.rollup import RolledState
 from ..store.tree_nodes import loading
@@ -24,6 +25,9 @@ from .logs import Log, Logs
 from .open_volume import LogPosition, Volume
 from .rolled_stream import RolledStream
 from .streams import Part
+
+_MADE: Final = 4096
+_MADE_SECONDS: Final = 30.0
 
 
 class _Standing(NamedTuple):
@@ -72,6 +76,8 @@ class Volumes:
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
         self._open = WeakValueDictionary[VolumeId, Volume]()
+        self._made = LruCache[VolumeId, tuple[float, Birth]](_MADE)
+        """Births that were made here a moment ago, and when: whoever made one is about to open it."""
         logs.birth_of = self._birth_of
 
     def _birth_of(self, vid: VolumeId) -> Birth | None:
@@ -111,7 +117,17 @@ class Volumes:
 
     async def make(self, birth: Birth) -> bool:
         """Make the birth; whether this call made it. Raises AlreadyExists if another stands there that differs."""
-        return await make_birth(self.logs.store, birth, self.logs.patience)
+        made = await make_birth(self.logs.store, birth, self.logs.patience)
+        if made:
+            self._made.put(VolumeId(birth.vid), (self.logs.patience.now(), birth))
+        return made
+
+    async def _read_birth(self, vid: VolumeId) -> Birth:
+        made = self._made.get(vid)
+        self._made.drop(vid)
+        if made is not None and self.logs.patience.now() < made[0] + _MADE_SECONDS:
+            return made[1]
+        return await read_birth(self.logs.store, vid, self.logs.patience)
 
     async def _get(self, vid: VolumeId, fresh: bool, confirm: bool, glance: bool) -> Volume:
         """See `get`; it may have ended meanwhile, with its log's reading."""
@@ -119,7 +135,7 @@ class Volumes:
         if volume is not None and volume.stop is not None:
             volume.stop.check()
         if volume is None or volume.ended:
-            birth = await read_birth(self.logs.store, vid, self.logs.patience)
+            birth = await self._read_birth(vid)
             found = self._open.get(vid)
             # Another may have opened it meanwhile: there is one of each.
             volume = Volume(birth) if found is None or found.ended else found

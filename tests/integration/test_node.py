@@ -178,6 +178,15 @@ async def test_a_small_commit_is_one_create_and_nothing_else(store: RiggedStore,
     assert not store.requests
 
 
+async def test_whoever_has_just_made_a_volume_opens_it_without_reading_its_birth(store: RiggedStore) -> None:
+    async with Node.open(store, name="main", patience=hasty()) as node:
+        vid = VolumeId.new()
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+        store.forget()
+        await put(node, vid, 0, {1: page("a")})
+        assert [request.op for request in store.requests] == ["create"]
+
+
 async def test_a_look_is_one_round_trip_and_a_known_lsn_costs_none(
     store: RiggedStore, node: Node, vid: VolumeId
 ) -> None:

@@ -24,6 +24,13 @@ MUTANTS: Final = (
         ("tests/integration/test_rollups.py", "-k", "their_turns"),
     ),
     Mutant(
+        "rollups: whoever made a volume reads its birth",
+        "server/metastore/open_volumes.py",
+        "            self._made.put(VolumeId(birth.vid), (self.logs.patience.now(), birth))\n",
+        "            pass\n",
+        ("tests/integration/test_node.py", "-k", "just_made"),
+    ),
+    Mutant(
         "rollups: a long tail is rolled up in the loop",
         "server/metastore/rollup_builder.py",
         "at_once=len(parts) > _MANY_PARTS",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from threading import Thread
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import apsw
+from msgspec.structs import replace
 
 from ..remote.token import origin_of
 from ..sync.afterfork import ForkSafeLock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import anyio
 import anyio.abc
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 TIMING = Timing(read_seconds=100 * LIMIT_SECONDS, quiet_seconds=0.02, probe_seconds=LIMIT_SECONDS, retry_seconds=0.0)
 """Whoever waited for an answer would wait for ever."""
 
-HASTY = replace(TIMING, probe_seconds=0.2)
+HASTY = msgspec.structs.replace(TIMING, probe_seconds=0.2)
 """For a node that never says that it is alive: one that does might be too late."""
 
 COMMIT = CommitRequest(

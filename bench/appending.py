@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 from statistics import median, quantiles
+from typing import TypeAlias
 
 import anyio
 
@@ -38,31 +39,24 @@ HERE = Path(__file__).resolve().parent.parent
 BOUNDS = {"p50": 150.0, "p99": 250.0}
 UNITS = {"p50": " ms", "p99": " ms", "p99.9": " ms", "longest": " ms", "CPU of a commit": " ms", "memory": " MB"}
 
+Commits: TypeAlias = list[tuple[CommitRequest, bytes]]
+
 
 async def measured(volumes: int) -> dict[str, float]:
     memory = MemoryStore()
     store = RiggedStore(memory)
     took: list[float] = []
     async with Node.open(store, name="main") as node:
-        work: list[list[tuple[CommitRequest, bytes]]] = []
-        for _ in range(volumes):
-            vid, client = VolumeId.new(), ClientId.new()
-            await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
-            pages = [{1: vid.raw[:16] * (PAGE // 32) + bytes([n]) * (PAGE // 2)} for n in range(COMMITS)]
-            work.append([commit_of(vid, base, page, client=client, page_size=PAGE) for base, page in enumerate(pages)])
+        work = await made(node, volumes, COMMITS)
         store.latency = lognormal(LATENCY_SECONDS, 0.1)
 
-        async def commit(requests: list[tuple[CommitRequest, bytes]]) -> None:
+        async def commit(requests: Commits) -> None:
             for request, segment in requests:
                 start = time.perf_counter()
                 await node.commit(request, segment)
                 took.append(time.perf_counter() - start)
 
         before = entries_in(memory)
-        # What was made beforehand is none of the node's garbage.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(YOUNG)
         start, cpu = time.perf_counter(), time.process_time()
         async with anyio.create_task_group() as tasks:
             for requests in work:
@@ -77,6 +71,20 @@ async def measured(volumes: int) -> dict[str, float]:
         "CPU of a commit": cpu / len(took) * 1e3,
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+async def made(node: Node, volumes: int, commits: int) -> list[Commits]:
+    """Volumes, and what each will commit; that is none of the node's garbage."""
+    work: list[Commits] = []
+    for _ in range(volumes):
+        vid, client = VolumeId.new(), ClientId.new()
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+        pages = [{1: vid.raw[:16] * (PAGE // 32) + bytes([n]) * (PAGE // 2)} for n in range(commits)]
+        work.append([commit_of(vid, base, page, client=client, page_size=PAGE) for base, page in enumerate(pages)])
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG)
+    return work
 
 
 def entries_in(memory: MemoryStore) -> int:

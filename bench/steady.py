@@ -8,7 +8,6 @@ in turns.
 
 from __future__ import annotations
 
-import gc
 import random
 import sys
 import time
@@ -17,13 +16,9 @@ from statistics import quantiles
 import anyio
 
 from budwood.server.node import Node
-from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore, lognormal
-from budwood.volume.calls import CREATE, CreateRequest
-from budwood.volume.ids import ClientId, VolumeId
-from budwood.volume.wire import CommitRequest
 
-from .appending import LATENCY_SECONDS, PAGE, YOUNG, entries_in, figures_of, in_turns
+from .appending import LATENCY_SECONDS, Commits, entries_in, figures_of, in_turns, made
 from .harness import report
 
 VOLUMES = 1500
@@ -36,15 +31,10 @@ async def measured(rate: int) -> dict[str, float]:
     took: list[float] = []
     every = VOLUMES / rate
     async with Node.open(store, name="main") as node:
-        work: list[list[tuple[CommitRequest, bytes]]] = []
-        for _ in range(VOLUMES):
-            vid, client = VolumeId.new(), ClientId.new()
-            await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
-            pages = [{1: vid.raw[:16] * (PAGE // 32) + bytes([n]) * (PAGE // 2)} for n in range(round(SECONDS / every))]
-            work.append([commit_of(vid, base, page, client=client, page_size=PAGE) for base, page in enumerate(pages)])
+        work = await made(node, VOLUMES, round(SECONDS / every))
         store.latency = lognormal(LATENCY_SECONDS, 0.1)
 
-        async def commit(requests: list[tuple[CommitRequest, bytes]], due: float) -> None:
+        async def commit(requests: Commits, due: float) -> None:
             for request, segment in requests:
                 await anyio.sleep(max(due - time.perf_counter(), 0))
                 await node.commit(request, segment)
@@ -52,10 +42,6 @@ async def measured(rate: int) -> dict[str, float]:
                 due += every
 
         before = entries_in(memory)
-        # What was made beforehand is none of the node's garbage.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(YOUNG)
         start, cpu = time.perf_counter(), time.process_time()
         async with anyio.create_task_group() as tasks:
             for requests in work:
